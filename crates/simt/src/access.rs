@@ -1,0 +1,273 @@
+//! Loads and stores of global memory.
+
+use std::panic::Location;
+use std::ptr;
+
+use crate::ctx::{At, Ctx, FULL, NONE, ctx};
+use crate::fault::{fault, suspect};
+use crate::memory::{Inner, Memory, View};
+use crate::race::{self, Access, Space};
+use crate::report::Kind;
+use crate::shadow::granule_of;
+
+/// Accesses between two looks at the clock on the wall.
+pub(crate) const BUDGET: u32 = 1 << 20;
+
+impl Space for Inner {
+    const SHARED: bool = false;
+    fn describe(&self, offset: usize) -> String {
+        Inner::describe(self, offset)
+    }
+}
+
+impl Ctx {
+    /// Counts an access; now and then looks at the clock.
+    #[inline]
+    pub(crate) fn spend(&self, at: At) {
+        let left = self.budget.get();
+        if left == 0 {
+            self.check_time(at);
+        } else {
+            self.budget.set(left - 1);
+        }
+    }
+
+    #[cold]
+    fn check_time(&self, at: At) {
+        self.budget.set(BUDGET);
+        if (self.launch().stopped() || self.launch().is_suspect()) && !std::thread::panicking() {
+            self.stopping.set(true);
+            std::panic::resume_unwind(Box::new(crate::fault::Stop));
+        }
+        let now = std::time::Instant::now();
+        let limit = self.launch().limits.watchdog;
+        match self.started.get() {
+            Some(start) if now.duration_since(start) > limit => {
+                let detail = format!(
+                    "the thread has run for {limit:?} without a barrier or collective: an endless loop?"
+                );
+                fault(self, Kind::Spin, at, None, detail);
+            }
+            Some(_) => {}
+            None => self.started.set(Some(now)),
+        }
+    }
+}
+
+/// Checks an access of `count` elements at `index` and gives its memory and byte offset there.
+#[inline(always)]
+pub(crate) fn enter<T>(
+    ctx: &Ctx,
+    v: View<T>,
+    index: usize,
+    count: usize,
+    align: usize,
+    at: At,
+) -> (&Inner, usize) {
+    if v.memory.is_null() {
+        null_view(ctx, at);
+    }
+    // SAFETY: a view's memory outlives the launch, as `View` demands.
+    let inner = unsafe { (*v.memory).inner() };
+    if index.checked_add(count).is_none_or(|end| end > v.len) {
+        out_of_bounds(ctx, inner, index, count, v.len, at);
+    }
+    let address = (v.ptr as usize).wrapping_add(index * size_of::<T>());
+    if !address.is_multiple_of(align) {
+        misaligned(ctx, inner, address, align, at);
+    }
+    let offset = address.wrapping_sub(inner.base as usize);
+    if offset > inner.len || inner.len - offset < count * size_of::<T>() {
+        outside(ctx, inner, offset, count * size_of::<T>(), at);
+    }
+    ctx.spend(at);
+    (inner, offset)
+}
+
+#[cold]
+#[inline(never)]
+fn null_view(ctx: &Ctx, at: At) -> ! {
+    fault(ctx, Kind::InvalidAccess, at, None, "access through a null view".into())
+}
+
+#[cold]
+#[inline(never)]
+fn out_of_bounds(ctx: &Ctx, inner: &Inner, index: usize, count: usize, len: usize, at: At) -> ! {
+    let what =
+        if count == 1 { format!("element {index}") } else { format!("elements {index}..{index}+{count}") };
+    let name = inner.name();
+    let name = if name.is_empty() { String::new() } else { format!(" of `{name}`") };
+    fault(ctx, Kind::OutOfBounds, at, None, format!("{what}{name} in a view of {len} elements"))
+}
+
+#[cold]
+#[inline(never)]
+fn misaligned(ctx: &Ctx, inner: &Inner, address: usize, align: usize, at: At) -> ! {
+    let what = inner.describe(address.wrapping_sub(inner.base as usize));
+    fault(ctx, Kind::Misaligned, at, None, format!("{what} is not a multiple of {align}"))
+}
+
+#[cold]
+#[inline(never)]
+fn outside(ctx: &Ctx, inner: &Inner, offset: usize, bytes: usize, at: At) -> ! {
+    let detail = format!("{bytes} bytes at {} lie outside it", inner.describe(offset as isize as usize));
+    fault(ctx, Kind::InvalidAccess, at, None, detail)
+}
+
+/// Checks a read of `B` bytes; the common case, one granule all written, without a stack frame.
+#[inline(never)]
+fn check_read<const B: usize>(ctx: &Ctx, inner: &Inner, offset: usize, at: At) {
+    match inner.ready_shadow(B, offset, ctx.era.get()) {
+        Some(shadow) if inner.is_written::<B>(offset) => {
+            shadow.prefetch(offset / B);
+            race::read_granule(ctx, inner, shadow, offset / B, Access { offset, bytes: B, flags: 0, at });
+        }
+        _ => read_slowly(ctx, inner, offset, B, at),
+    }
+}
+
+#[inline(never)]
+fn read_slowly(ctx: &Ctx, inner: &Inner, offset: usize, bytes: usize, at: At) {
+    if let Some(byte) = inner.unwritten(offset, bytes) {
+        suspect(ctx, at, format!("read of {}, never written", inner.describe(byte)));
+    }
+    let shadow = inner.shadow(granule_of(offset, bytes), ctx.time.get());
+    race::read(ctx, inner, shadow, Access { offset, bytes, flags: 0, at });
+}
+
+/// Checks a write of `B` bytes, as `check_read`.
+#[inline(never)]
+fn check_write<const B: usize>(ctx: &Ctx, inner: &Inner, offset: usize, value: *const u8, at: At) {
+    if let Some(shadow) = inner.ready_shadow(B, offset, ctx.era.get()) {
+        let access = Access { offset, bytes: B, flags: 0, at };
+        shadow.prefetch(offset / B);
+        inner.mark_written(offset, B);
+        // SAFETY: `value` has `B` bytes, and so has the memory at `offset`, checked by `enter`.
+        unsafe { race::write_granule(ctx, inner, shadow, offset / B, access, value, inner.base.add(offset)) };
+    } else {
+        write_slowly(ctx, inner, offset, B, value, at);
+    }
+}
+
+#[inline(never)]
+fn write_slowly(ctx: &Ctx, inner: &Inner, offset: usize, bytes: usize, value: *const u8, at: At) {
+    let shadow = inner.shadow(granule_of(offset, bytes), ctx.time.get());
+    // SAFETY: `value` has `bytes` bytes, and so has the memory at `offset`, checked by `enter`.
+    unsafe {
+        let target = inner.base.add(offset);
+        race::write(ctx, inner, shadow, Access { offset, bytes, flags: 0, at }, value, target);
+    }
+    inner.mark_written(offset, bytes);
+}
+
+#[inline(always)]
+fn before_load<T>(v: View<T>, index: usize, count: usize, align: usize, at: At) {
+    let ctx = ctx();
+    if ctx.level.get() != NONE && !ctx.stopping.get() {
+        let (inner, offset) = enter(ctx, v, index, count, align, at);
+        if ctx.level.get() == FULL {
+            match count * size_of::<T>() {
+                1 => check_read::<1>(ctx, inner, offset, at),
+                2 => check_read::<2>(ctx, inner, offset, at),
+                4 => check_read::<4>(ctx, inner, offset, at),
+                8 => check_read::<8>(ctx, inner, offset, at),
+                16 => check_read::<16>(ctx, inner, offset, at),
+                bytes => read_slowly(ctx, inner, offset, bytes, at),
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn before_store<T>(v: View<T>, index: usize, count: usize, align: usize, value: *const u8, at: At) {
+    let ctx = ctx();
+    if ctx.level.get() != NONE && !ctx.stopping.get() {
+        let (inner, offset) = enter(ctx, v, index, count, align, at);
+        if ctx.level.get() == FULL {
+            match count * size_of::<T>() {
+                1 => check_write::<1>(ctx, inner, offset, value, at),
+                2 => check_write::<2>(ctx, inner, offset, value, at),
+                4 => check_write::<4>(ctx, inner, offset, value, at),
+                8 => check_write::<8>(ctx, inner, offset, value, at),
+                16 => check_write::<16>(ctx, inner, offset, value, at),
+                bytes => write_slowly(ctx, inner, offset, bytes, value, at),
+            }
+        } else {
+            inner.untracked_store();
+        }
+    } else if !v.memory.is_null() {
+        // SAFETY: a view's memory outlives the launch.
+        unsafe { (*v.memory).inner().untracked_store() };
+    }
+}
+
+/// Loads and stores. All are valid inside a launch only and panic elsewhere.
+///
+/// # Safety
+/// Under `Checks::Bounds` and `Checks::Full` every access is checked and none is unsafe in fact, as long as the
+/// view's memory is alive and `T` is valid for the bytes that are there. Under `Checks::None` the index must be
+/// in bounds.
+#[allow(clippy::missing_safety_doc)] // stated once, above
+impl<T: Copy> View<T> {
+    /// Reads an element.
+    #[track_caller]
+    #[inline]
+    pub unsafe fn load(self, index: usize) -> T {
+        before_load(self, index, 1, align_of::<T>(), Location::caller());
+        // SAFETY: checked, or the caller's promise.
+        unsafe { self.ptr.add(index).read() }
+    }
+
+    /// Writes an element.
+    #[track_caller]
+    #[inline]
+    pub unsafe fn store(self, index: usize, value: T) {
+        before_store(self, index, 1, align_of::<T>(), (&raw const value).cast(), Location::caller());
+        // SAFETY: checked, or the caller's promise.
+        unsafe { self.ptr.add(index).write(value) }
+    }
+
+    /// Reads `N` elements in one access, aligned to its size.
+    #[track_caller]
+    #[inline]
+    pub unsafe fn load_vector<const N: usize>(self, index: usize) -> [T; N] {
+        before_load(self, index, N, N * size_of::<T>(), Location::caller());
+        // SAFETY: checked, or the caller's promise.
+        unsafe { self.ptr.add(index).cast::<[T; N]>().read() }
+    }
+
+    /// Writes `N` elements in one access, aligned to its size.
+    #[track_caller]
+    #[inline]
+    pub unsafe fn store_vector<const N: usize>(self, index: usize, value: [T; N]) {
+        before_store(self, index, N, N * size_of::<T>(), (&raw const value).cast(), Location::caller());
+        // SAFETY: checked, or the caller's promise.
+        unsafe { self.ptr.add(index).cast::<[T; N]>().write(value) }
+    }
+}
+
+impl<T> View<T> {
+    /// The window moved by a number of elements. Forwards its length shrinks; backwards it grows, and what lies
+    /// before the memory is reported when touched.
+    #[inline]
+    pub fn offset(self, elements: isize) -> View<T> {
+        let len = if elements >= 0 {
+            self.len.saturating_sub(elements as usize)
+        } else {
+            self.len.saturating_add(elements.unsigned_abs())
+        };
+        View { ptr: self.ptr.wrapping_offset(elements), len, memory: self.memory }
+    }
+
+    /// The same bytes as elements of another type; a tail that does not fill an element is dropped.
+    #[inline]
+    pub fn cast<U>(self) -> View<U> {
+        let len = (self.len * size_of::<T>()).checked_div(size_of::<U>()).unwrap_or(0);
+        View { ptr: self.ptr.cast(), len, memory: self.memory }
+    }
+
+    /// Is this a view of nothing?
+    pub fn is_null(self) -> bool {
+        ptr::eq(self.memory, ptr::null::<Memory>())
+    }
+}
