@@ -1,0 +1,167 @@
+//! Atomic operations on global memory, with an explicit ordering and scope.
+//!
+//! `Scope` says who takes part: an operation at block scope is not atomic for other blocks. `Ordering`
+//! says what it orders: a flag that guards other data needs `Release` where it is set and `Acquire`
+//! where it is read.
+
+use crate::global::GlobalMut;
+use crate::imp::atomic as imp;
+
+/// What an atomic operation orders, as in `core::sync::atomic`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ordering {
+    /// Nothing but the operation itself.
+    Relaxed,
+    /// Later accesses stay after it.
+    Acquire,
+    /// Earlier accesses stay before it.
+    Release,
+    /// Both.
+    AcqRel,
+}
+
+/// Which threads an atomic operation is atomic for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The block.
+    Block,
+    /// All of the GPU.
+    Device,
+    /// The host and other GPUs as well.
+    System,
+}
+
+/// A type that has atomic operations.
+pub trait Atomic: Copy + PartialEq + 'static {
+    #[doc(hidden)]
+    const KIND: imp::Kind;
+    #[doc(hidden)]
+    fn to_bits64(self) -> u64;
+    #[doc(hidden)]
+    fn from_bits64(bits: u64) -> Self;
+    #[doc(hidden)]
+    fn combine(self, operation: imp::Operation, operand: Self) -> Self;
+}
+
+macro_rules! atomic_int {
+    ($($ty:ty => $kind:ident),*) => {$(
+        impl Atomic for $ty {
+            const KIND: imp::Kind = imp::Kind::$kind;
+            #[inline(always)]
+            fn to_bits64(self) -> u64 { self as u64 }
+            #[inline(always)]
+            fn from_bits64(bits: u64) -> Self { bits as $ty }
+            #[inline(always)]
+            fn combine(self, operation: imp::Operation, operand: Self) -> Self {
+                match operation {
+                    imp::Operation::Add => self.wrapping_add(operand),
+                    imp::Operation::Min => Ord::min(self, operand),
+                    imp::Operation::Max => Ord::max(self, operand),
+                    imp::Operation::And => self & operand,
+                    imp::Operation::Or => self | operand,
+                    imp::Operation::Xor => self ^ operand,
+                    imp::Operation::Exchange => operand,
+                }
+            }
+        }
+    )*};
+}
+atomic_int!(u32 => U32, i32 => I32, u64 => U64, i64 => I64);
+
+impl Atomic for f32 {
+    const KIND: imp::Kind = imp::Kind::F32;
+    #[inline(always)]
+    fn to_bits64(self) -> u64 {
+        self.to_bits() as u64
+    }
+    #[inline(always)]
+    fn from_bits64(bits: u64) -> Self {
+        f32::from_bits(bits as u32)
+    }
+    #[inline(always)]
+    fn combine(self, operation: imp::Operation, operand: Self) -> Self {
+        match operation {
+            imp::Operation::Add => self + operand,
+            _ => operand,
+        }
+    }
+}
+
+/// An integer type that has atomic minimum, maximum and bitwise operations.
+pub trait AtomicInt: Atomic {}
+impl AtomicInt for u32 {}
+impl AtomicInt for i32 {}
+impl AtomicInt for u64 {}
+impl AtomicInt for i64 {}
+
+macro_rules! operations {
+    ($($bound:ident { $($name:ident: $operation:ident, $what:literal;)* })*) => {$(
+        impl<T: $bound> GlobalMut<T> {$(
+            #[doc = $what]
+            /// Returns the value before.
+            ///
+            /// # Safety
+            /// The element must exist and be initialised, and be accessed atomically by all threads that
+            /// are not ordered with this one.
+            #[inline(always)]
+            #[track_caller]
+            pub unsafe fn $name(self, index: usize, value: T, ordering: Ordering, scope: Scope) -> T {
+                // SAFETY: the caller's contract.
+                unsafe { imp::rmw(self.raw(), imp::Operation::$operation, index, value, ordering, scope) }
+            }
+        )*}
+    )*};
+}
+
+operations! {
+    Atomic {
+        atomic_add: Add, "Adds `value` to element `index`; integers wrap. On a GPU, subnormal f32 count as 0.";
+        atomic_exchange: Exchange, "Replaces element `index` by `value`.";
+    }
+    AtomicInt {
+        atomic_min: Min, "Lowers element `index` to `value` if that is less.";
+        atomic_max: Max, "Raises element `index` to `value` if that is more.";
+        atomic_and: And, "Bitwise and of element `index` and `value`.";
+        atomic_or: Or, "Bitwise or of element `index` and `value`.";
+        atomic_xor: Xor, "Bitwise exclusive or of element `index` and `value`.";
+    }
+}
+
+impl<T: AtomicInt> GlobalMut<T> {
+    /// Replaces element `index` by `new` if it equals `expected`; returns the value before.
+    ///
+    /// # Safety
+    /// As the other atomic operations.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn atomic_compare_exchange(
+        self, index: usize, expected: T, new: T, ordering: Ordering, scope: Scope,
+    ) -> T {
+        // SAFETY: the caller's contract.
+        unsafe { imp::compare_exchange(self.raw(), index, expected, new, ordering, scope) }
+    }
+}
+
+impl<T: Atomic> GlobalMut<T> {
+    /// Reads element `index`; `Relaxed` or `Acquire`.
+    ///
+    /// # Safety
+    /// As the other atomic operations.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn atomic_load(self, index: usize, ordering: Ordering, scope: Scope) -> T {
+        // SAFETY: the caller's contract.
+        unsafe { imp::load(self.raw(), index, ordering, scope) }
+    }
+
+    /// Writes element `index`; `Relaxed` or `Release`.
+    ///
+    /// # Safety
+    /// As the other atomic operations.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn atomic_store(self, index: usize, value: T, ordering: Ordering, scope: Scope) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::store(self.raw(), index, value, ordering, scope) }
+    }
+}

@@ -1,0 +1,28 @@
+//! Bit operations that are one instruction on the GPU.
+
+/// PTX `prmt.b32`: builds a word from four bytes of `b:a`, each chosen by a nibble of `selector`;
+/// bit 3 of a nibble replicates the chosen byte's sign bit over the byte.
+#[inline(always)]
+pub fn prmt(a: u32, b: u32, selector: u32) -> u32 {
+    crate::imp::bits::prmt(a, b, selector)
+}
+
+/// `(on & mask) | (off & !mask)`, one `lop3`.
+#[inline(always)]
+pub fn select(mask: u32, on: u32, off: u32) -> u32 {
+    (on & mask) | (off & !mask)
+}
+
+/// Sets the sign bit of every byte that is not zero, and clears all other bits.
+#[inline(always)]
+pub fn nonzero_bytes(word: u32) -> u32 {
+    // The low seven bits carry into bit 7 unless all are zero; bit 7 itself counts too.
+    (((word & 0x7f7f_7f7f).wrapping_add(0x7f7f_7f7f)) | word) & 0x8080_8080
+}
+
+/// The same number, which the optimiser does not know: keeps a loop that runs this often from being
+/// unrolled. No instruction.
+#[inline(always)]
+pub fn opaque(word: u32) -> u32 {
+    crate::imp::bits::opaque(word)
+}

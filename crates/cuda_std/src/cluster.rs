@@ -1,0 +1,24 @@
+//! Thread-block clusters (Hopper and later): blocks that run together and read one another's shared
+//! memory.
+
+use crate::imp::cluster as imp;
+
+/// This block's rank in its cluster.
+#[inline(always)]
+pub fn rank() -> u32 {
+    imp::rank()
+}
+
+/// Blocks of the cluster.
+#[inline(always)]
+pub fn size() -> u32 {
+    imp::size()
+}
+
+/// Waits for all threads of all blocks of the cluster; their writes, to shared memory too, are visible
+/// after it.
+#[inline(always)]
+#[track_caller]
+pub fn sync() {
+    imp::sync();
+}

@@ -1,0 +1,32 @@
+use core::arch::asm;
+
+#[inline(always)]
+pub fn rank() -> u32 {
+    let rank;
+    // SAFETY: reads a special register (sm_90).
+    unsafe { asm!("mov.u32 {}, %cluster_ctarank;", out(reg32) rank, options(pure, nomem, nostack)) };
+    rank
+}
+#[inline(always)]
+pub fn size() -> u32 {
+    let size;
+    // SAFETY: reads a special register (sm_90).
+    unsafe { asm!("mov.u32 {}, %cluster_nctarank;", out(reg32) size, options(pure, nomem, nostack)) };
+    size
+}
+
+unsafe extern "C" {
+    #[link_name = "llvm.nvvm.barrier.cluster.arrive.aligned"]
+    fn arrive();
+    #[link_name = "llvm.nvvm.barrier.cluster.wait.aligned"]
+    fn wait();
+}
+
+#[inline(always)]
+pub fn sync() {
+    // SAFETY: the caller's contract: all threads of the cluster arrive. Release and acquire by default.
+    unsafe {
+        arrive();
+        wait();
+    }
+}

@@ -1,0 +1,105 @@
+use crate::Pack;
+use core::arch::asm;
+
+/// An address.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct RawView(*mut u8);
+
+#[inline(always)]
+fn at<T>(raw: RawView, index: usize) -> *mut T {
+    // SAFETY: the access's contract puts the element inside the allocation.
+    unsafe { raw.0.cast::<T>().add(index) }
+}
+#[inline(always)]
+pub fn address(raw: RawView) -> u64 {
+    raw.0 as u64
+}
+#[inline(always)]
+pub fn offset<T>(raw: RawView, elements: i64) -> RawView {
+    // SAFETY: `Global::offset`'s contract.
+    RawView(unsafe { raw.0.cast::<T>().offset(elements as isize) }.cast())
+}
+#[inline(always)]
+pub unsafe fn get<T: Copy>(raw: RawView, index: usize) -> T {
+    // SAFETY: the caller's contract.
+    unsafe { at::<T>(raw, index).read() }
+}
+#[inline(always)]
+pub unsafe fn set<T: Copy>(raw: RawView, index: usize, value: T) {
+    // SAFETY: the caller's contract.
+    unsafe { at::<T>(raw, index).write(value) }
+}
+
+// Predicates are inside the asm: a Rust `if` would branch around each load.
+macro_rules! load_pack {
+    ($name:ident, $instruction:literal) => {
+        #[inline(always)]
+        pub unsafe fn $name<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: Pack) -> Pack {
+            let [mut a, mut b, mut c, mut d] = otherwise;
+            // SAFETY: the caller's contract.
+            unsafe {
+                asm!(
+                    "{{ .reg .pred p; setp.ne.u32 p, {when}, 0;",
+                    concat!("@p ", $instruction, " {{ {a}, {b}, {c}, {d} }}, [{address}]; }}"),
+                    a = inout(reg32) a, b = inout(reg32) b, c = inout(reg32) c, d = inout(reg32) d,
+                    address = in(reg64) at::<T>(raw, index), when = in(reg32) when as u32,
+                    options(nostack, readonly, preserves_flags)
+                );
+            }
+            [a, b, c, d]
+        }
+    };
+}
+load_pack!(get_pack_or, "ld.global.nc.v4.b32");
+load_pack!(get_pack_streaming_or, "ld.global.nc.L1::no_allocate.L2::256B.v4.b32");
+
+#[inline(always)]
+pub unsafe fn get_pack_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: u32) -> Pack {
+    // SAFETY: the caller's contract.
+    unsafe { get_pack_or::<T>(raw, when, index, [otherwise; 4]) }
+}
+
+#[inline(always)]
+pub unsafe fn get_8_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: u32) -> [u32; 2] {
+    let (a, b);
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "{{ .reg .pred p; setp.ne.u32 p, {when}, 0; mov.b32 {a}, {otherwise}; mov.b32 {b}, {otherwise};",
+            "@p ld.global.nc.v2.b32 {{ {a}, {b} }}, [{address}]; }}",
+            a = out(reg32) a, b = out(reg32) b, address = in(reg64) at::<T>(raw, index),
+            when = in(reg32) when as u32, otherwise = in(reg32) otherwise,
+            options(nostack, readonly, preserves_flags)
+        );
+    }
+    [a, b]
+}
+#[inline(always)]
+pub unsafe fn get_4_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: u32) -> u32 {
+    let a;
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "{{ .reg .pred p; setp.ne.u32 p, {when}, 0; mov.b32 {a}, {otherwise};",
+            "@p ld.global.nc.b32 {a}, [{address}]; }}",
+            a = out(reg32) a, address = in(reg64) at::<T>(raw, index), when = in(reg32) when as u32,
+            otherwise = in(reg32) otherwise, options(nostack, readonly, preserves_flags)
+        );
+    }
+    a
+}
+#[inline(always)]
+pub unsafe fn set_pack_if<T: Copy>(raw: RawView, when: bool, index: usize, pack: Pack) {
+    let [a, b, c, d] = pack;
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "{{ .reg .pred p; setp.ne.u32 p, {when}, 0;",
+            "@p st.global.v4.b32 [{address}], {{ {a}, {b}, {c}, {d} }}; }}",
+            a = in(reg32) a, b = in(reg32) b, c = in(reg32) c, d = in(reg32) d,
+            address = in(reg64) at::<T>(raw, index), when = in(reg32) when as u32,
+            options(nostack, preserves_flags)
+        );
+    }
+}

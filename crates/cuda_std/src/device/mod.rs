@@ -1,0 +1,13 @@
+//! The GPU implementation: one or a few PTX instructions each.
+
+pub mod atomic;
+pub mod bits;
+pub mod cluster;
+pub mod float;
+pub mod global;
+pub mod packed;
+pub mod shared;
+pub mod thread;
+pub mod warp;
+
+pub use shared::RawShared;

@@ -1,0 +1,165 @@
+use crate::Pack;
+use core::arch::asm;
+
+/// An address in the shared window.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct RawShared(u32);
+
+impl RawShared {
+    /// Wraps an address.
+    #[inline(always)]
+    pub const fn new(address: u32) -> Self {
+        RawShared(address)
+    }
+}
+
+core::arch::global_asm!(".extern .shared .align 128 .b8 warpwright_dynamic_shared[];");
+
+#[inline(always)]
+pub fn dynamic(offset: u32, _length: u32, _size: u32) -> RawShared {
+    let base: u32;
+    // SAFETY: takes an address.
+    unsafe {
+        asm!(
+            "mov.u32 {}, warpwright_dynamic_shared;", out(reg32) base,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    RawShared(base + offset)
+}
+
+/// The element's bits through a load or store of its width; accesses by 32-bit shared address avoid
+/// generic addressing. Never `pure`: a barrier may lie between two equal loads.
+#[inline(always)]
+unsafe fn load<T: Copy>(address: u32) -> T {
+    // SAFETY: the caller's contract; the transmuted bits are those of a `T`.
+    unsafe {
+        match size_of::<T>() {
+            1 => {
+                let v: u16;
+                asm!("ld.shared.u8 {}, [{}];", out(reg16) v, in(reg32) address, options(nostack, readonly));
+                core::mem::transmute_copy(&(v as u8))
+            }
+            2 => {
+                let v: u16;
+                asm!("ld.shared.b16 {}, [{}];", out(reg16) v, in(reg32) address, options(nostack, readonly));
+                core::mem::transmute_copy(&v)
+            }
+            4 => {
+                let v: u32;
+                asm!("ld.shared.b32 {}, [{}];", out(reg32) v, in(reg32) address, options(nostack, readonly));
+                core::mem::transmute_copy(&v)
+            }
+            _ => {
+                const { assert!(size_of::<T>() <= 8) };
+                let v: u64;
+                asm!("ld.shared.b64 {}, [{}];", out(reg64) v, in(reg32) address, options(nostack, readonly));
+                core::mem::transmute_copy(&v)
+            }
+        }
+    }
+}
+#[inline(always)]
+unsafe fn store<T: Copy>(address: u32, value: T) {
+    // SAFETY: as `load`.
+    unsafe {
+        match size_of::<T>() {
+            1 => {
+                let v: u8 = core::mem::transmute_copy(&value);
+                asm!("st.shared.u8 [{}], {};", in(reg32) address, in(reg16) v as u16, options(nostack));
+            }
+            2 => {
+                let v: u16 = core::mem::transmute_copy(&value);
+                asm!("st.shared.b16 [{}], {};", in(reg32) address, in(reg16) v, options(nostack));
+            }
+            4 => {
+                let v: u32 = core::mem::transmute_copy(&value);
+                asm!("st.shared.b32 [{}], {};", in(reg32) address, in(reg32) v, options(nostack));
+            }
+            _ => {
+                const { assert!(size_of::<T>() <= 8) };
+                let v: u64 = core::mem::transmute_copy(&value);
+                asm!("st.shared.b64 [{}], {};", in(reg32) address, in(reg64) v, options(nostack));
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn element<T>(raw: RawShared, index: u32) -> u32 {
+    raw.0 + index * size_of::<T>() as u32
+}
+
+#[inline(always)]
+pub unsafe fn get<T: Copy>(raw: RawShared, index: u32) -> T {
+    // SAFETY: the caller's contract.
+    unsafe { load(element::<T>(raw, index)) }
+}
+#[inline(always)]
+pub unsafe fn set<T: Copy>(raw: RawShared, index: u32, value: T) {
+    // SAFETY: the caller's contract.
+    unsafe { store(element::<T>(raw, index), value) }
+}
+#[inline(always)]
+pub unsafe fn get_pack<T: Copy>(raw: RawShared, index: u32) -> Pack {
+    let (a, b, c, d);
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "ld.shared.v4.b32 {{ {}, {}, {}, {} }}, [{}];", out(reg32) a, out(reg32) b, out(reg32) c,
+            out(reg32) d, in(reg32) element::<T>(raw, index), options(nostack, readonly)
+        );
+    }
+    [a, b, c, d]
+}
+#[inline(always)]
+pub unsafe fn set_pack<T: Copy>(raw: RawShared, index: u32, pack: Pack) {
+    let [a, b, c, d] = pack;
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "st.shared.v4.b32 [{}], {{ {}, {}, {}, {} }};", in(reg32) element::<T>(raw, index), in(reg32) a,
+            in(reg32) b, in(reg32) c, in(reg32) d, options(nostack)
+        );
+    }
+}
+
+/// The address of the same place in block `rank`'s shared memory.
+#[inline(always)]
+fn remote(address: u32, rank: u32) -> u32 {
+    let mapped;
+    // SAFETY: address arithmetic.
+    unsafe {
+        asm!(
+            "mapa.shared::cluster.u32 {}, {}, {};", out(reg32) mapped, in(reg32) address, in(reg32) rank,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    mapped
+}
+#[inline(always)]
+pub unsafe fn get_remote<T: Copy>(raw: RawShared, rank: u32, index: u32) -> T {
+    const { assert!(size_of::<T>() == 4, "remote access is by 32-bit elements") };
+    let v: u32;
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "ld.shared::cluster.b32 {}, [{}];", out(reg32) v, in(reg32) remote(element::<T>(raw, index), rank),
+            options(nostack, readonly)
+        );
+        core::mem::transmute_copy(&v)
+    }
+}
+#[inline(always)]
+pub unsafe fn set_remote<T: Copy>(raw: RawShared, rank: u32, index: u32, value: T) {
+    const { assert!(size_of::<T>() == 4, "remote access is by 32-bit elements") };
+    // SAFETY: the caller's contract.
+    unsafe {
+        let v: u32 = core::mem::transmute_copy(&value);
+        asm!(
+            "st.shared::cluster.b32 [{}], {};", in(reg32) remote(element::<T>(raw, index), rank), in(reg32) v,
+            options(nostack)
+        );
+    }
+}

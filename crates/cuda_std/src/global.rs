@@ -1,0 +1,162 @@
+//! Typed views of global memory.
+//!
+//! On the GPU a view is a bare pointer and an access is one `ld` or `st`. On the CPU a view knows its
+//! allocation and every access goes through the checker. Kernels cannot check bounds at a cost of
+//! nothing, so access is `unsafe` and the launch code guarantees the extents; the checker proves it on
+//! every test.
+//!
+//! Indices count elements and are 64 bits wide. A *pack* is 16 aligned bytes.
+
+use crate::imp::global as imp;
+use crate::packed::Pack;
+use core::marker::PhantomData;
+
+pub use imp::RawView;
+
+/// Global memory that the kernel only reads, and nothing writes during the launch: loads may use the
+/// non-coherent path.
+#[repr(transparent)]
+pub struct Global<T> {
+    raw: RawView,
+    element: PhantomData<*const T>,
+}
+
+/// Global memory that the kernel writes, and may read.
+#[repr(transparent)]
+pub struct GlobalMut<T> {
+    raw: RawView,
+    element: PhantomData<*mut T>,
+}
+
+macro_rules! view {
+    ($view:ident) => {
+        impl<T> Clone for $view<T> {
+            #[inline(always)]
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+        impl<T> Copy for $view<T> {}
+        // SAFETY: a view is an address; what may be done through it is each access's contract.
+        unsafe impl<T> Send for $view<T> {}
+        // SAFETY: as above.
+        unsafe impl<T> Sync for $view<T> {}
+
+        impl<T: Copy> $view<T> {
+            /// Wraps a raw view.
+            ///
+            /// # Safety
+            /// `raw` must point to elements of type `T`, aligned to its size.
+            #[inline(always)]
+            pub const unsafe fn from_raw(raw: RawView) -> Self {
+                Self { raw, element: PhantomData }
+            }
+
+            /// The raw view.
+            #[inline(always)]
+            pub const fn raw(self) -> RawView {
+                self.raw
+            }
+
+            /// The view that starts `elements` further on (or back).
+            ///
+            /// # Safety
+            /// The start must lie within the same allocation, or one past its end.
+            #[inline(always)]
+            pub unsafe fn offset(self, elements: i64) -> Self {
+                Self { raw: imp::offset::<T>(self.raw, elements), element: PhantomData }
+            }
+
+            /// The address of the first element, in bytes.
+            #[inline(always)]
+            pub fn address(self) -> u64 {
+                imp::address(self.raw)
+            }
+
+            /// Reads element `index`.
+            ///
+            /// # Safety
+            /// The element must exist and be initialised.
+            #[inline(always)]
+            #[track_caller]
+            pub unsafe fn get(self, index: usize) -> T {
+                // SAFETY: the caller's contract.
+                unsafe { imp::get::<T>(self.raw, index) }
+            }
+        }
+    };
+}
+view!(Global);
+view!(GlobalMut);
+
+impl<T: Copy> Global<T> {
+    /// Reads the pack that starts at element `index`, or gives `otherwise` in every word.
+    ///
+    /// # Safety
+    /// Where `when` holds, the whole pack must exist, be initialised and start at a multiple of 16 bytes.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn get_pack_if(self, when: bool, index: usize, otherwise: u32) -> Pack {
+        // SAFETY: the caller's contract.
+        unsafe { imp::get_pack_if::<T>(self.raw, when, index, otherwise) }
+    }
+
+    /// Reads the pack that starts at element `index`, or gives `otherwise`; for data that is read once: does
+    /// not stay in L1, and prefetches 256 bytes into L2.
+    ///
+    /// # Safety
+    /// As [`Self::get_pack_if`].
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn get_pack_streaming_or(self, when: bool, index: usize, otherwise: Pack) -> Pack {
+        // SAFETY: the caller's contract.
+        unsafe { imp::get_pack_streaming_or::<T>(self.raw, when, index, otherwise) }
+    }
+
+    /// Reads the eight bytes that start at element `index`, or gives `otherwise` in both words.
+    ///
+    /// # Safety
+    /// Where `when` holds, the bytes must exist, be initialised and start at a multiple of 8 bytes.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn get_8_if(self, when: bool, index: usize, otherwise: u32) -> [u32; 2] {
+        // SAFETY: the caller's contract.
+        unsafe { imp::get_8_if::<T>(self.raw, when, index, otherwise) }
+    }
+
+    /// Reads the four bytes that start at element `index`, or gives `otherwise`.
+    ///
+    /// # Safety
+    /// Where `when` holds, the bytes must exist, be initialised and start at a multiple of 4 bytes.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn get_4_if(self, when: bool, index: usize, otherwise: u32) -> u32 {
+        // SAFETY: the caller's contract.
+        unsafe { imp::get_4_if::<T>(self.raw, when, index, otherwise) }
+    }
+}
+
+impl<T: Copy> GlobalMut<T> {
+    /// Writes element `index`.
+    ///
+    /// # Safety
+    /// The element must exist, and no other thread may access it without synchronisation.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn set(self, index: usize, value: T) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::set::<T>(self.raw, index, value) }
+    }
+
+    /// Writes the pack that starts at element `index` where `when` holds.
+    ///
+    /// # Safety
+    /// The whole pack must exist and start at a multiple of 16 bytes, and no other thread may access it
+    /// without synchronisation.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn set_pack_if(self, when: bool, index: usize, pack: Pack) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::set_pack_if::<T>(self.raw, when, index, pack) }
+    }
+}

@@ -1,0 +1,81 @@
+use crate::atomic::{Atomic, AtomicInt, Ordering, Scope};
+use crate::global::RawView;
+
+/// Which PTX type an operation works on; the CPU needs no such name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    U32,
+    I32,
+    U64,
+    I64,
+    F32,
+}
+
+/// A read-modify-write operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Add,
+    Min,
+    Max,
+    And,
+    Or,
+    Xor,
+    Exchange,
+}
+
+fn order(ordering: Ordering) -> simt::Ordering {
+    match ordering {
+        Ordering::Relaxed => simt::Ordering::Relaxed,
+        Ordering::Acquire => simt::Ordering::Acquire,
+        Ordering::Release => simt::Ordering::Release,
+        Ordering::AcqRel => simt::Ordering::AcqRel,
+    }
+}
+
+fn scope_of(scope: Scope) -> simt::Scope {
+    match scope {
+        Scope::Block => simt::Scope::Block,
+        Scope::Device => simt::Scope::Device,
+        Scope::System => simt::Scope::System,
+    }
+}
+
+fn view<T>(raw: RawView) -> simt::View<T> {
+    raw.view()
+}
+
+#[inline(always)]
+#[track_caller]
+pub unsafe fn rmw<T: Atomic>(
+    raw: RawView, operation: Operation, index: usize, value: T, ordering: Ordering, scope: Scope,
+) -> T {
+    // SAFETY: the checker tests the access.
+    unsafe {
+        view::<T>(raw)
+            .atomic_rmw(index, order(ordering), scope_of(scope), |before| before.combine(operation, value))
+    }
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn compare_exchange<T: AtomicInt>(
+    raw: RawView, index: usize, expected: T, new: T, ordering: Ordering, scope: Scope,
+) -> T {
+    // SAFETY: the checker tests the access.
+    unsafe {
+        view::<T>(raw).atomic_rmw(index, order(ordering), scope_of(scope), |before| {
+            if before == expected { new } else { before }
+        })
+    }
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn load<T: Atomic>(raw: RawView, index: usize, ordering: Ordering, scope: Scope) -> T {
+    // SAFETY: the checker tests the access.
+    unsafe { view::<T>(raw).atomic_load(index, order(ordering), scope_of(scope)) }
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn store<T: Atomic>(raw: RawView, index: usize, value: T, ordering: Ordering, scope: Scope) {
+    // SAFETY: the checker tests the access.
+    unsafe { view::<T>(raw).atomic_store(index, value, order(ordering), scope_of(scope)) }
+}

@@ -1,0 +1,122 @@
+use crate::Pack;
+use simt::{Memory, View};
+
+/// An address and, on the CPU, the allocation that the checker watches.
+#[derive(Clone, Copy, Debug)]
+pub struct RawView {
+    address: *mut u8,
+    bytes: usize,
+    memory: *const Memory,
+}
+
+// SAFETY: an address; each access has its own contract, and the checker finds races.
+unsafe impl Send for RawView {}
+// SAFETY: as above.
+unsafe impl Sync for RawView {}
+
+impl RawView {
+    /// A window on checked memory, from byte `offset`.
+    pub fn checked(memory: &Memory, offset: usize, bytes: usize) -> RawView {
+        RawView { address: memory.as_ptr().wrapping_add(offset), bytes, memory }
+    }
+
+    /// Memory of a GPU: the CPU can pass it on, not look at it.
+    pub const fn device(address: u64, bytes: usize) -> RawView {
+        RawView { address: address as *mut u8, bytes, memory: core::ptr::null() }
+    }
+
+    /// No memory: for a parameter that the launch does not use.
+    pub const fn none() -> RawView {
+        RawView::device(0, 0)
+    }
+
+    #[inline(always)]
+    pub(crate) fn view<T>(self) -> View<T> {
+        View { ptr: self.address.cast(), len: self.bytes / size_of::<T>(), memory: self.memory }
+    }
+
+    /// The view in words of type `W`, and the word that holds element `index` of type `T`.
+    #[inline(always)]
+    fn words<T, W>(self, index: usize) -> (View<W>, usize) {
+        let byte = index.wrapping_mul(size_of::<T>());
+        // An index that is no whole number of words would be misaligned on the GPU: shift the base, so
+        // that the checker sees the same address and reports it.
+        let skew = byte % size_of::<W>();
+        let shifted = RawView { address: self.address.wrapping_add(skew), ..self };
+        (shifted.view(), byte / size_of::<W>())
+    }
+}
+
+#[inline(always)]
+pub fn address(raw: RawView) -> u64 {
+    raw.address as u64
+}
+#[inline(always)]
+pub fn offset<T>(raw: RawView, elements: i64) -> RawView {
+    let bytes = elements.wrapping_mul(size_of::<T>() as i64) as isize;
+    RawView {
+        address: raw.address.wrapping_offset(bytes),
+        bytes: raw.bytes.saturating_add_signed(bytes.wrapping_neg()),
+        memory: raw.memory,
+    }
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn get<T: Copy>(raw: RawView, index: usize) -> T {
+    // SAFETY: the checker tests the access.
+    unsafe { raw.view::<T>().load(index) }
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn set<T: Copy>(raw: RawView, index: usize, value: T) {
+    // SAFETY: the checker tests the access.
+    unsafe { raw.view::<T>().store(index, value) }
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn get_pack_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: u32) -> Pack {
+    if !when {
+        return [otherwise; 4];
+    }
+    let (view, word) = raw.words::<T, u32>(index);
+    // SAFETY: the checker tests the access.
+    unsafe { view.load_vector::<4>(word) }
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn get_pack_streaming_or<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: Pack) -> Pack {
+    if !when {
+        return otherwise;
+    }
+    // SAFETY: the caller's contract.
+    unsafe { get_pack_if::<T>(raw, true, index, 0) }
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn get_8_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: u32) -> [u32; 2] {
+    if !when {
+        return [otherwise; 2];
+    }
+    let (view, word) = raw.words::<T, u32>(index);
+    // SAFETY: the checker tests the access.
+    unsafe { view.load_vector::<2>(word) }
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn get_4_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: u32) -> u32 {
+    if !when {
+        return otherwise;
+    }
+    let (view, word) = raw.words::<T, u32>(index);
+    // SAFETY: the checker tests the access.
+    unsafe { view.load(word) }
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn set_pack_if<T: Copy>(raw: RawView, when: bool, index: usize, pack: Pack) {
+    if when {
+        let (view, word) = raw.words::<T, u32>(index);
+        // SAFETY: the checker tests the access.
+        unsafe { view.store_vector::<4>(word, pack) }
+    }
+}

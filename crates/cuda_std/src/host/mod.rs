@@ -1,0 +1,14 @@
+//! The CPU implementation: every operation is an event of the checker.
+
+pub mod atomic;
+pub mod bits;
+pub mod cluster;
+pub mod float;
+pub mod global;
+pub mod packed;
+pub mod shared;
+pub mod thread;
+pub mod warp;
+
+pub use shared::RawShared;
+pub use simt::StaticShared;

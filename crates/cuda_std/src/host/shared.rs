@@ -1,0 +1,60 @@
+use crate::Pack;
+use simt::SharedView;
+
+/// Bytes of the current block's shared memory.
+#[derive(Clone, Copy)]
+pub struct RawShared(SharedView<u8>);
+
+impl RawShared {
+    /// The array declared at one place in the source.
+    pub fn from_static<T>(array: &'static simt::StaticShared, length: u32) -> Self {
+        RawShared(simt::static_array::<u8>(array, length * size_of::<T>() as u32))
+    }
+
+    #[inline(always)]
+    fn cast<T>(self) -> SharedView<T> {
+        self.0.cast::<T>()
+    }
+}
+
+#[inline(always)]
+#[track_caller]
+pub fn dynamic(offset: u32, length: u32, size: u32) -> RawShared {
+    RawShared(simt::dynamic::<u8>(offset, length * size))
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn get<T: Copy>(raw: RawShared, index: u32) -> T {
+    // SAFETY: the checker tests the access.
+    unsafe { raw.cast::<T>().load(index as usize) }
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn set<T: Copy>(raw: RawShared, index: u32, value: T) {
+    // SAFETY: the checker tests the access.
+    unsafe { raw.cast::<T>().store(index as usize, value) }
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn get_pack<T: Copy>(raw: RawShared, index: u32) -> Pack {
+    // SAFETY: the checker tests the access.
+    unsafe { raw.cast::<u32>().load_vector::<4>(index as usize * size_of::<T>() / 4) }
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn set_pack<T: Copy>(raw: RawShared, index: u32, pack: Pack) {
+    // SAFETY: the checker tests the access.
+    unsafe { raw.cast::<u32>().store_vector::<4>(index as usize * size_of::<T>() / 4, pack) }
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn get_remote<T: Copy>(raw: RawShared, rank: u32, index: u32) -> T {
+    // SAFETY: the checker tests the access.
+    unsafe { raw.cast::<T>().load_remote(rank, index as usize) }
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn set_remote<T: Copy>(raw: RawShared, rank: u32, index: u32, value: T) {
+    // SAFETY: the checker tests the access.
+    unsafe { raw.cast::<T>().store_remote(rank, index as usize, value) }
+}

@@ -1,0 +1,152 @@
+//! Typed views of the block's shared memory.
+
+use crate::imp::shared as imp;
+use crate::packed::Pack;
+use core::marker::PhantomData;
+
+/// An array in shared memory: on the GPU a 32-bit shared address.
+pub struct Shared<T> {
+    raw: imp::RawShared,
+    element: PhantomData<*mut T>,
+}
+
+impl<T> Clone for Shared<T> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Shared<T> {}
+
+impl<T: Copy> Shared<T> {
+    /// Wraps a raw array; what [`shared_array!`](crate::shared_array) expands to.
+    ///
+    /// # Safety
+    /// `raw` must be an array of `T`.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub unsafe fn from_raw(raw: imp::RawShared) -> Self {
+        Shared { raw, element: PhantomData }
+    }
+
+    /// `length` elements of the launch's dynamic shared memory, from byte `offset`.
+    ///
+    /// # Safety
+    /// The launch must provide that many bytes; `offset` must be a multiple of `T`'s size.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn dynamic(offset: u32, length: u32) -> Self {
+        Shared { raw: imp::dynamic(offset, length, size_of::<T>() as u32), element: PhantomData }
+    }
+
+    /// Reads element `index`.
+    ///
+    /// # Safety
+    /// The element must exist, be initialised and have no unsynchronised writer.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn get(self, index: u32) -> T {
+        // SAFETY: the caller's contract.
+        unsafe { imp::get::<T>(self.raw, index) }
+    }
+
+    /// Writes element `index`.
+    ///
+    /// # Safety
+    /// The element must exist and have no other unsynchronised access.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn set(self, index: u32, value: T) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::set::<T>(self.raw, index, value) }
+    }
+
+    /// Reads the 16 bytes that start at element `index`.
+    ///
+    /// # Safety
+    /// As [`Self::get`], for each element, starting at a multiple of 16 bytes.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn get_pack(self, index: u32) -> Pack {
+        // SAFETY: the caller's contract.
+        unsafe { imp::get_pack::<T>(self.raw, index) }
+    }
+
+    /// Writes the 16 bytes that start at element `index`.
+    ///
+    /// # Safety
+    /// As [`Self::set`], for each element, starting at a multiple of 16 bytes.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn set_pack(self, index: u32, pack: Pack) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::set_pack::<T>(self.raw, index, pack) }
+    }
+
+    /// Reads element `index` of the same array in block `rank` of the cluster.
+    ///
+    /// # Safety
+    /// As [`Self::get`]; the block must still be running.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn get_remote(self, rank: u32, index: u32) -> T {
+        // SAFETY: the caller's contract.
+        unsafe { imp::get_remote::<T>(self.raw, rank, index) }
+    }
+
+    /// Writes element `index` of the same array in block `rank` of the cluster.
+    ///
+    /// # Safety
+    /// As [`Self::set`]; the block must be running already and still.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn set_remote(self, rank: u32, index: u32, value: T) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::set_remote::<T>(self.raw, rank, index, value) }
+    }
+}
+
+/// Declares an array in static shared memory and gives its [`Shared`] view:
+/// `shared_array!(NAME: [f32; 64])`. One array for each place in the source, however often it is inlined;
+/// `NAME` must be unique in the crate. Needs `unsafe`: the array is shared by the whole block.
+#[macro_export]
+macro_rules! shared_array {
+    (@storage f32) => { ".b32" };
+    (@storage u32) => { ".b32" };
+    (@storage i32) => { ".b32" };
+    (@storage u64) => { ".b64" };
+    (@storage i64) => { ".b64" };
+    (@storage f64) => { ".b64" };
+    (@storage f16) => { ".b16" };
+    (@storage bf16) => { ".b16" };
+    (@storage u16) => { ".b16" };
+    (@storage u8) => { ".b8" };
+    ($name:ident: [$ty:ident; $length:literal]) => {{
+        #[cfg(target_arch = "nvptx64")]
+        {
+            // The prefix keeps arrays and entry points apart: PTX has one namespace for both.
+            // Declared at module level: declarations local to an `asm!` are duplicated by inlining.
+            // A module, since `global_asm!` must stand where an item can.
+            const _: () = {
+                mod declaration {
+                    $crate::__private::global_asm!(concat!(
+                        ".shared .align 16 ", $crate::shared_array!(@storage $ty), " shared_",
+                        stringify!($name), "[", $length, "];"
+                    ));
+                }
+            };
+            let address: u32;
+            core::arch::asm!(
+                concat!("mov.u32 {}, shared_", stringify!($name), ";"),
+                out(reg32) address, options(pure, nomem, nostack, preserves_flags)
+            );
+            $crate::Shared::<$ty>::from_raw($crate::__private::RawShared::new(address))
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        {
+            static ARRAY: $crate::__private::StaticShared =
+                $crate::__private::StaticShared::new($length * size_of::<$ty>() as u32, 16);
+            $crate::Shared::<$ty>::from_raw($crate::__private::RawShared::from_static::<$ty>(&ARRAY, $length))
+        }
+    }};
+}
