@@ -135,7 +135,12 @@ impl<T: AtomicInt> GlobalMut<T> {
     #[inline(always)]
     #[track_caller]
     pub unsafe fn atomic_compare_exchange(
-        self, index: usize, expected: T, new: T, ordering: Ordering, scope: Scope,
+        self,
+        index: usize,
+        expected: T,
+        new: T,
+        ordering: Ordering,
+        scope: Scope,
     ) -> T {
         // SAFETY: the caller's contract.
         unsafe { imp::compare_exchange(self.raw(), index, expected, new, ordering, scope) }

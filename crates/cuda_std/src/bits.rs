@@ -20,6 +20,18 @@ pub fn nonzero_bytes(word: u32) -> u32 {
     (((word & 0x7f7f_7f7f).wrapping_add(0x7f7f_7f7f)) | word) & 0x8080_8080
 }
 
+/// `word << by`, 0 for 32 and more: PTX's shift, where Rust's would be masked or checked.
+#[inline(always)]
+pub fn shift_left(word: u32, by: u32) -> u32 {
+    crate::imp::bits::shift_left(word, by)
+}
+
+/// The low word of `high:low >> by`, for `by` below 32: `shf.r`.
+#[inline(always)]
+pub fn funnel_right(low: u32, high: u32, by: u32) -> u32 {
+    crate::imp::bits::funnel_right(low, high, by)
+}
+
 /// The same number, which the optimiser does not know: keeps a loop that runs this often from being
 /// unrolled. No instruction.
 #[inline(always)]

@@ -9,6 +9,12 @@ pub fn rank() -> u32 {
     imp::rank()
 }
 
+/// This block's cluster in a one-dimensional grid.
+#[inline(always)]
+pub fn index() -> u32 {
+    imp::index()
+}
+
 /// Blocks of the cluster.
 #[inline(always)]
 pub fn size() -> u32 {

@@ -74,7 +74,7 @@ pub fn tanh(x: f32) -> f32 {
     let square = a * a;
     // Taylor coefficients up to a^15; the first left out is below 2^-23 of the sum at 0.55.
     let mut p = fma(square, -0.001_455_834, 0.003_592_128);
-    p = fma(p, square, -0.008_863_235_5);
+    p = fma(p, square, -0.008_863_236);
     p = fma(p, square, 0.021_869_488);
     p = fma(p, square, -0.053_968_254);
     p = fma(p, square, 0.133_333_33);
@@ -104,13 +104,13 @@ pub fn erf(x: f32) -> f32 {
     let t = rcp(fma(0.5, a, 1.0));
     let mut q = fma(t, 0.170_872_77, -0.822_152_2);
     q = fma(q, t, 1.488_515_9);
-    q = fma(q, t, -1.135_203_98);
+    q = fma(q, t, -1.135_204);
     q = fma(q, t, 0.278_868_07);
     q = fma(q, t, -0.186_288_06);
     q = fma(q, t, 0.096_784_18);
     q = fma(q, t, 0.374_091_96);
-    q = fma(q, t, 1.000_023_68);
-    q = fma(q, t, -1.265_512_23);
+    q = fma(q, t, 1.000_023_7);
+    q = fma(q, t, -1.265_512_2);
     let large = 1.0 - t * exp(q - square);
     (if a < 1.0 { small } else { large }).copysign(x)
 }

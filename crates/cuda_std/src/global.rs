@@ -148,6 +148,39 @@ impl<T: Copy> GlobalMut<T> {
         unsafe { imp::set::<T>(self.raw, index, value) }
     }
 
+    /// Writes element `index` where `when` holds: a predicated store, without a branch.
+    ///
+    /// # Safety
+    /// As [`Self::set`].
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn set_if(self, when: bool, index: usize, value: T) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::set_if::<T>(self.raw, when, index, value) }
+    }
+
+    /// Writes the eight bytes that start at element `index` where `when` holds.
+    ///
+    /// # Safety
+    /// As [`Self::set`], for each element, starting at a multiple of 8 bytes.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn set_8_if(self, when: bool, index: usize, words: [u32; 2]) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::set_8_if::<T>(self.raw, when, index, words) }
+    }
+
+    /// Writes the four bytes that start at element `index` where `when` holds.
+    ///
+    /// # Safety
+    /// As [`Self::set`], for each element, starting at a multiple of 4 bytes.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn set_4_if(self, when: bool, index: usize, word: u32) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::set_4_if::<T>(self.raw, when, index, word) }
+    }
+
     /// Writes the pack that starts at element `index` where `when` holds.
     ///
     /// # Safety

@@ -164,9 +164,8 @@ macro_rules! plain_parameter {
             fn push(self, buffer: &mut $crate::kernel::ArgBuffer) {
                 const { assert!(align_of::<$ty>() <= 8) };
                 // SAFETY: the value is initialised; padding bytes are never looked at by the kernel.
-                let bytes = unsafe {
-                    core::slice::from_raw_parts((&raw const self).cast::<u8>(), size_of::<$ty>())
-                };
+                let bytes =
+                    unsafe { core::slice::from_raw_parts((&raw const self).cast::<u8>(), size_of::<$ty>()) };
                 buffer.push(bytes, align_of::<$ty>());
             }
         }

@@ -45,11 +45,11 @@ pub use shared::Shared;
 /// What `#[kernel]`'s expansion needs; not for direct use.
 #[doc(hidden)]
 pub mod __private {
-    #[cfg(target_arch = "nvptx64")]
-    pub use core::arch::global_asm;
+    pub use crate::imp::RawShared;
     #[cfg(not(target_arch = "nvptx64"))]
     pub use crate::imp::StaticShared;
-    pub use crate::imp::RawShared;
+    #[cfg(target_arch = "nvptx64")]
+    pub use core::arch::global_asm;
 }
 
 #[cfg(target_arch = "nvptx64")]

@@ -45,7 +45,7 @@ pub trait Float: sealed::Sealed + Copy + Send + Sync + 'static {
     /// element, the pack's first in the lowest) has its sign bit set.
     fn byte_mask(bytes: [u32; 2], index: usize) -> u32;
     /// A word with a full mask over each element of word `index` (0..4) that lies in
-    /// `low..high`, counted in elements from the start of the pack.
+    /// `low..high`, counted in elements from the start of the pack; both within ±2^25.
     fn range_mask(index: usize, low: i32, high: i32) -> u32;
 }
 
@@ -99,9 +99,17 @@ impl Float for f32 {
     }
     #[inline(always)]
     fn range_mask(index: usize, low: i32, high: i32) -> u32 {
-        let at = index as i32;
-        if low <= at && at < high { u32::MAX } else { 0 }
+        range_bits(32 * index as i32, 32 * low, 32 * high)
     }
+}
+
+/// The bits of the word that begins at bit `at` that lie in `low..high`, counted from bit 0 of a pack: two
+/// shifts that saturate instead of a comparison for each element.
+#[inline(always)]
+fn range_bits(at: i32, low: i32, high: i32) -> u32 {
+    let from = crate::bits::shift_left(u32::MAX, (low - at).max(0) as u32);
+    let beyond = crate::bits::shift_left(u32::MAX, (high - at).max(0) as u32);
+    from & !beyond
 }
 
 macro_rules! half {
@@ -163,10 +171,7 @@ macro_rules! half {
             }
             #[inline(always)]
             fn range_mask(index: usize, low: i32, high: i32) -> u32 {
-                let at = 2 * index as i32;
-                let first = if low <= at && at < high { 0xffff } else { 0 };
-                let second = if low <= at + 1 && at + 1 < high { 0xffff_0000 } else { 0 };
-                first | second
+                range_bits(32 * index as i32, 16 * low, 16 * high)
             }
         }
     };

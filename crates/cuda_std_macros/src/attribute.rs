@@ -21,7 +21,8 @@ pub struct Instance {
 
 impl Parse for KernelAttribute {
     fn parse(input: ParseStream) -> Result<Self> {
-        let (mut family, mut types, mut instances, mut requires_sm_90a) = (None, Vec::new(), Vec::new(), false);
+        let (mut family, mut types, mut instances, mut requires_sm_90a) =
+            (None, Vec::new(), Vec::new(), false);
         while !input.is_empty() {
             let key: Ident = input.parse()?;
             input.parse::<Token![=]>()?;

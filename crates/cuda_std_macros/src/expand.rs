@@ -44,12 +44,8 @@ impl<'a> Kernel<'a> {
         if parameter.is_some() == attribute.types.is_empty() {
             return Err(Error::new_spanned(name, "`types` and the function's type parameter go together"));
         }
-        let consts: Vec<String> = function
-            .sig
-            .generics
-            .const_params()
-            .map(|parameter| parameter.ident.to_string())
-            .collect();
+        let consts: Vec<String> =
+            function.sig.generics.const_params().map(|parameter| parameter.ident.to_string()).collect();
         for instance in &attribute.instances {
             let given: Vec<String> = instance.consts.iter().map(|(key, _)| key.to_string()).collect();
             if given != consts {
@@ -65,7 +61,9 @@ impl<'a> Kernel<'a> {
                         arguments.push(&pattern.ident);
                         types.push(&*argument.ty);
                     }
-                    other => return Err(Error::new_spanned(other, "a kernel's parameters must be plain names")),
+                    other => {
+                        return Err(Error::new_spanned(other, "a kernel's parameters must be plain names"));
+                    }
                 },
                 FnArg::Receiver(receiver) => {
                     return Err(Error::new_spanned(receiver, "a kernel cannot be a method"));
@@ -77,7 +75,8 @@ impl<'a> Kernel<'a> {
 
     /// One item for each type and instance.
     fn each_instance(
-        &self, item: impl Fn(&Self, Option<&Type>, &Instance) -> TokenStream,
+        &self,
+        item: impl Fn(&Self, Option<&Type>, &Instance) -> TokenStream,
     ) -> Vec<TokenStream> {
         let mut items = Vec::new();
         for ty in self.type_choices() {

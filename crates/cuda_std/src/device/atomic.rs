@@ -82,7 +82,12 @@ fn at<T>(raw: RawView, index: usize) -> u64 {
 
 #[inline(always)]
 pub unsafe fn rmw<T: Atomic>(
-    raw: RawView, operation: Operation, index: usize, value: T, ordering: Ordering, scope: Scope,
+    raw: RawView,
+    operation: Operation,
+    index: usize,
+    value: T,
+    ordering: Ordering,
+    scope: Scope,
 ) -> T {
     let (address, value) = (at::<T>(raw, index), value.to_bits64());
     // SAFETY: the caller's contract.
@@ -101,14 +106,30 @@ pub unsafe fn rmw<T: Atomic>(
             (Operation::Max, Kind::U64) => operation!(reg64, u64, address, value, ordering, scope, "max.u64"),
             (Operation::Max, Kind::I64) => operation!(reg64, u64, address, value, ordering, scope, "max.s64"),
             (Operation::Add, Kind::F32) => operation!(reg32, u32, address, value, ordering, scope, "add.f32"),
-            (Operation::And, Kind::U32 | Kind::I32 | Kind::F32) => operation!(reg32, u32, address, value, ordering, scope, "and.b32"),
-            (Operation::And, Kind::U64 | Kind::I64) => operation!(reg64, u64, address, value, ordering, scope, "and.b64"),
-            (Operation::Or, Kind::U32 | Kind::I32 | Kind::F32) => operation!(reg32, u32, address, value, ordering, scope, "or.b32"),
-            (Operation::Or, Kind::U64 | Kind::I64) => operation!(reg64, u64, address, value, ordering, scope, "or.b64"),
-            (Operation::Xor, Kind::U32 | Kind::I32 | Kind::F32) => operation!(reg32, u32, address, value, ordering, scope, "xor.b32"),
-            (Operation::Xor, Kind::U64 | Kind::I64) => operation!(reg64, u64, address, value, ordering, scope, "xor.b64"),
-            (Operation::Exchange, Kind::U32 | Kind::I32 | Kind::F32) => operation!(reg32, u32, address, value, ordering, scope, "exch.b32"),
-            (Operation::Exchange, Kind::U64 | Kind::I64) => operation!(reg64, u64, address, value, ordering, scope, "exch.b64"),
+            (Operation::And, Kind::U32 | Kind::I32 | Kind::F32) => {
+                operation!(reg32, u32, address, value, ordering, scope, "and.b32")
+            }
+            (Operation::And, Kind::U64 | Kind::I64) => {
+                operation!(reg64, u64, address, value, ordering, scope, "and.b64")
+            }
+            (Operation::Or, Kind::U32 | Kind::I32 | Kind::F32) => {
+                operation!(reg32, u32, address, value, ordering, scope, "or.b32")
+            }
+            (Operation::Or, Kind::U64 | Kind::I64) => {
+                operation!(reg64, u64, address, value, ordering, scope, "or.b64")
+            }
+            (Operation::Xor, Kind::U32 | Kind::I32 | Kind::F32) => {
+                operation!(reg32, u32, address, value, ordering, scope, "xor.b32")
+            }
+            (Operation::Xor, Kind::U64 | Kind::I64) => {
+                operation!(reg64, u64, address, value, ordering, scope, "xor.b64")
+            }
+            (Operation::Exchange, Kind::U32 | Kind::I32 | Kind::F32) => {
+                operation!(reg32, u32, address, value, ordering, scope, "exch.b32")
+            }
+            (Operation::Exchange, Kind::U64 | Kind::I64) => {
+                operation!(reg64, u64, address, value, ordering, scope, "exch.b64")
+            }
             // `AtomicInt` keeps these from being reached.
             (Operation::Min | Operation::Max, Kind::F32) => 0,
         }
@@ -118,7 +139,12 @@ pub unsafe fn rmw<T: Atomic>(
 
 #[inline(always)]
 pub unsafe fn compare_exchange<T: AtomicInt>(
-    raw: RawView, index: usize, expected: T, new: T, ordering: Ordering, scope: Scope,
+    raw: RawView,
+    index: usize,
+    expected: T,
+    new: T,
+    ordering: Ordering,
+    scope: Scope,
 ) -> T {
     let (address, expected, new) = (at::<T>(raw, index), expected.to_bits64(), new.to_bits64());
     // SAFETY: the caller's contract.
@@ -183,9 +209,13 @@ pub unsafe fn store<T: Atomic>(raw: RawView, index: usize, value: T, ordering: O
     // SAFETY: the caller's contract.
     unsafe {
         match (size_of::<T>(), ordering) {
-            (4, Ordering::Relaxed) => with_scope!(scope, "relaxed", plain_store!(reg32, u32, address, value, "b32")),
+            (4, Ordering::Relaxed) => {
+                with_scope!(scope, "relaxed", plain_store!(reg32, u32, address, value, "b32"))
+            }
             (4, _) => with_scope!(scope, "release", plain_store!(reg32, u32, address, value, "b32")),
-            (_, Ordering::Relaxed) => with_scope!(scope, "relaxed", plain_store!(reg64, u64, address, value, "b64")),
+            (_, Ordering::Relaxed) => {
+                with_scope!(scope, "relaxed", plain_store!(reg64, u64, address, value, "b64"))
+            }
             (_, _) => with_scope!(scope, "release", plain_store!(reg64, u64, address, value, "b64")),
         }
     }

@@ -15,3 +15,29 @@ pub fn opaque(mut word: u32) -> u32 {
     unsafe { core::arch::asm!("// {0}", inout(reg32) word, options(pure, nomem, nostack, preserves_flags)) };
     word
 }
+
+#[inline(always)]
+pub fn shift_left(word: u32, by: u32) -> u32 {
+    let shifted;
+    // SAFETY: arithmetic.
+    unsafe {
+        core::arch::asm!(
+            "shl.b32 {}, {}, {};", out(reg32) shifted, in(reg32) word, in(reg32) by,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    shifted
+}
+
+#[inline(always)]
+pub fn funnel_right(low: u32, high: u32, by: u32) -> u32 {
+    let shifted;
+    // SAFETY: arithmetic.
+    unsafe {
+        core::arch::asm!(
+            "shf.r.wrap.b32 {}, {}, {}, {};", out(reg32) shifted, in(reg32) low, in(reg32) high, in(reg32) by,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    shifted
+}

@@ -8,6 +8,13 @@ pub fn rank() -> u32 {
     rank
 }
 #[inline(always)]
+pub fn index() -> u32 {
+    let index;
+    // SAFETY: reads a special register (sm_90).
+    unsafe { asm!("mov.u32 {}, %clusterid.x;", out(reg32) index, options(pure, nomem, nostack)) };
+    index
+}
+#[inline(always)]
 pub fn size() -> u32 {
     let size;
     // SAFETY: reads a special register (sm_90).

@@ -103,3 +103,47 @@ pub unsafe fn set_pack_if<T: Copy>(raw: RawView, when: bool, index: usize, pack:
         );
     }
 }
+#[inline(always)]
+pub unsafe fn set_if<T: Copy>(raw: RawView, when: bool, index: usize, value: T) {
+    let address = at::<T>(raw, index);
+    let when = when as u32;
+    // SAFETY: the caller's contract; the transmuted bits are those of `value`.
+    unsafe {
+        match size_of::<T>() {
+            2 => asm!(
+                "{{ .reg .pred p; setp.ne.u32 p, {}, 0; @p st.global.b16 [{}], {}; }}", in(reg32) when,
+                in(reg64) address, in(reg16) core::mem::transmute_copy::<T, u16>(&value), options(nostack)
+            ),
+            4 => asm!(
+                "{{ .reg .pred p; setp.ne.u32 p, {}, 0; @p st.global.b32 [{}], {}; }}", in(reg32) when,
+                in(reg64) address, in(reg32) core::mem::transmute_copy::<T, u32>(&value), options(nostack)
+            ),
+            _ => {
+                if when != 0 {
+                    set(raw, index, value);
+                }
+            }
+        }
+    }
+}
+#[inline(always)]
+pub unsafe fn set_8_if<T: Copy>(raw: RawView, when: bool, index: usize, words: [u32; 2]) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "{{ .reg .pred p; setp.ne.u32 p, {}, 0; @p st.global.v2.b32 [{}], {{ {}, {} }}; }}",
+            in(reg32) when as u32, in(reg64) at::<T>(raw, index), in(reg32) words[0], in(reg32) words[1],
+            options(nostack)
+        );
+    }
+}
+#[inline(always)]
+pub unsafe fn set_4_if<T: Copy>(raw: RawView, when: bool, index: usize, word: u32) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "{{ .reg .pred p; setp.ne.u32 p, {}, 0; @p st.global.b32 [{}], {}; }}", in(reg32) when as u32,
+            in(reg64) at::<T>(raw, index), in(reg32) word, options(nostack)
+        );
+    }
+}

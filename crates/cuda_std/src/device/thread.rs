@@ -81,4 +81,3 @@ pub fn system_fence() {
     // SAFETY: as above.
     unsafe { membar_sys() }
 }
-

@@ -47,7 +47,12 @@ fn view<T>(raw: RawView) -> simt::View<T> {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn rmw<T: Atomic>(
-    raw: RawView, operation: Operation, index: usize, value: T, ordering: Ordering, scope: Scope,
+    raw: RawView,
+    operation: Operation,
+    index: usize,
+    value: T,
+    ordering: Ordering,
+    scope: Scope,
 ) -> T {
     // SAFETY: the checker tests the access.
     unsafe {
@@ -58,7 +63,12 @@ pub unsafe fn rmw<T: Atomic>(
 #[inline(always)]
 #[track_caller]
 pub unsafe fn compare_exchange<T: AtomicInt>(
-    raw: RawView, index: usize, expected: T, new: T, ordering: Ordering, scope: Scope,
+    raw: RawView,
+    index: usize,
+    expected: T,
+    new: T,
+    ordering: Ordering,
+    scope: Scope,
 ) -> T {
     // SAFETY: the checker tests the access.
     unsafe {

@@ -11,3 +11,12 @@ pub fn prmt(a: u32, b: u32, selector: u32) -> u32 {
 pub fn opaque(word: u32) -> u32 {
     word
 }
+
+#[inline(always)]
+pub fn shift_left(word: u32, by: u32) -> u32 {
+    word.checked_shl(by).unwrap_or(0)
+}
+#[inline(always)]
+pub fn funnel_right(low: u32, high: u32, by: u32) -> u32 {
+    ((u64::from(high) << 32 | u64::from(low)) >> (by & 31)) as u32
+}

@@ -84,7 +84,12 @@ pub unsafe fn get_pack_if<T: Copy>(raw: RawView, when: bool, index: usize, other
 }
 #[inline(always)]
 #[track_caller]
-pub unsafe fn get_pack_streaming_or<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: Pack) -> Pack {
+pub unsafe fn get_pack_streaming_or<T: Copy>(
+    raw: RawView,
+    when: bool,
+    index: usize,
+    otherwise: Pack,
+) -> Pack {
     if !when {
         return otherwise;
     }
@@ -118,5 +123,31 @@ pub unsafe fn set_pack_if<T: Copy>(raw: RawView, when: bool, index: usize, pack:
         let (view, word) = raw.words::<T, u32>(index);
         // SAFETY: the checker tests the access.
         unsafe { view.store_vector::<4>(word, pack) }
+    }
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn set_if<T: Copy>(raw: RawView, when: bool, index: usize, value: T) {
+    if when {
+        // SAFETY: the caller's contract.
+        unsafe { set(raw, index, value) }
+    }
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn set_8_if<T: Copy>(raw: RawView, when: bool, index: usize, value: [u32; 2]) {
+    if when {
+        let (view, word) = raw.words::<T, u32>(index);
+        // SAFETY: the checker tests the access.
+        unsafe { view.store_vector::<2>(word, value) }
+    }
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn set_4_if<T: Copy>(raw: RawView, when: bool, index: usize, value: u32) {
+    if when {
+        let (view, word) = raw.words::<T, u32>(index);
+        // SAFETY: the checker tests the access.
+        unsafe { view.store(word, value) }
     }
 }

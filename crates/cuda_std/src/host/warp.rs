@@ -162,7 +162,8 @@ fn bitwise(lanes: &[[u64; 2]; 32], mask: u32, out: &mut [u64; 32], op: fn(u64, u
 #[inline(always)]
 #[track_caller]
 pub fn reduce_and(mask: u32, value: u32) -> u32 {
-    simt::collective("redux.and", mask, [value as u64, 0], |l, m, out| bitwise(l, m, out, |a, b| a & b)) as u32
+    simt::collective("redux.and", mask, [value as u64, 0], |l, m, out| bitwise(l, m, out, |a, b| a & b))
+        as u32
 }
 #[inline(always)]
 #[track_caller]
@@ -172,5 +173,6 @@ pub fn reduce_or(mask: u32, value: u32) -> u32 {
 #[inline(always)]
 #[track_caller]
 pub fn reduce_xor(mask: u32, value: u32) -> u32 {
-    simt::collective("redux.xor", mask, [value as u64, 0], |l, m, out| bitwise(l, m, out, |a, b| a ^ b)) as u32
+    simt::collective("redux.xor", mask, [value as u64, 0], |l, m, out| bitwise(l, m, out, |a, b| a ^ b))
+        as u32
 }
