@@ -1,0 +1,114 @@
+//! The command line.
+
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::error::{CliError, quoted};
+use crate::{demo, doctor, list, ops, run};
+
+#[derive(Parser)]
+#[command(name = "warpwright", version, about = "Fused deep-learning GPU kernels in pure Rust")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run an operation on tensors of safetensors files
+    #[command(after_help = ops::help())]
+    Run(run::Args),
+    /// List the operations and their kernels
+    List(list::Args),
+    /// Check what this machine has and what it lacks
+    Doctor(doctor::Args),
+    /// Check every operation against a float64 reference, and time it
+    Demo(demo::Args),
+}
+
+/// What a command line comes to.
+pub enum Parsed {
+    Command(Command),
+    /// `--help` or `--version`: the text to print.
+    Help(String),
+    Wrong(CliError),
+}
+
+pub fn parse(line: impl IntoIterator<Item = OsString>) -> Parsed {
+    let parsed =
+        Cli::command().try_get_matches_from(line).and_then(|matches| Cli::from_arg_matches(&matches));
+    match parsed {
+        Ok(cli) => Parsed::Command(cli.command),
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            Parsed::Help(error.render().to_string())
+        }
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let names: Vec<String> =
+                Cli::command().get_subcommands().map(|c| c.get_name().to_owned()).collect();
+            let names = quoted(names.iter().map(String::as_str)).replace(" and ", " or ");
+            Parsed::Wrong(CliError::CommandLine(format!(
+                "a command is required: {names} (see `warpwright --help`)"
+            )))
+        }
+        Err(error) => Parsed::Wrong(CliError::CommandLine(one_line(&error.render().to_string()))),
+    }
+}
+
+/// clap's message without the usage that follows it.
+fn one_line(message: &str) -> String {
+    let paragraphs = message.split("\n\n").map(|paragraph| {
+        let lines: Vec<&str> = paragraph.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        lines.join(" ")
+    });
+    let told = |text: &String| {
+        !text.is_empty() && !text.starts_with("Usage:") && !text.starts_with("For more information")
+    };
+    let text = paragraphs.filter(told).collect::<Vec<_>>().join("; ");
+    format!("{} (see `warpwright --help`)", text.strip_prefix("error: ").unwrap_or(&text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_words(line: &str) -> Parsed {
+        parse(line.split(' ').map(OsString::from))
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn documented_lines_are_accepted() {
+        for line in [
+            "warpwright run masked_softmax --device cpu --in a --in b --out c --set scale=0.125 --set causal=true",
+            "warpwright run masked_softmax --in a --out c --set scale=-1 causal=true causal_offset=-3",
+            "warpwright list --json",
+            "warpwright doctor --json",
+            "warpwright demo --device cuda:1 --json --data d",
+        ] {
+            assert!(matches!(parse_words(line), Parsed::Command(_)), "{line}");
+        }
+    }
+
+    #[test]
+    fn mistakes_take_one_line() {
+        for (line, want) in [
+            ("warpwright", "a command is required: `run`, `list`, `doctor` or `demo`"),
+            ("warpwright lst", "unrecognized subcommand 'lst'; tip: a similar subcommand exists: 'list'"),
+            ("warpwright run x --in a", "the following required arguments were not provided: --out <FILE>"),
+            (
+                "warpwright list --jsn",
+                "unexpected argument '--jsn' found; tip: a similar argument exists: '--json'",
+            ),
+        ] {
+            let Parsed::Wrong(error) = parse_words(line) else { panic!("{line} is accepted") };
+            assert_eq!(error.to_string(), format!("{want} (see `warpwright --help`)"));
+            assert_eq!(error.exit_status(), 2);
+        }
+    }
+}

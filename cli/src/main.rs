@@ -1,0 +1,48 @@
+//! The `warpwright` command: checks the machine, lists the operations, runs them on files, and shows what
+//! they are worth.
+//!
+//! This file is the one place that prints errors and chooses the exit status: 0, 1 for a failure, 2 for a
+//! command line that makes no sense.
+
+mod args;
+mod demo;
+mod device;
+mod doctor;
+mod error;
+mod list;
+mod manifest;
+mod ops;
+mod output;
+mod probe;
+mod run;
+mod table;
+
+use std::process::ExitCode;
+
+use args::{Command, Parsed};
+
+fn main() -> ExitCode {
+    let command = match args::parse(std::env::args_os()) {
+        Parsed::Command(command) => command,
+        Parsed::Help(text) => return finish(output::print(&text)),
+        Parsed::Wrong(error) => return finish(Err(error)),
+    };
+    finish(match command {
+        Command::Run(args) => run::run(&args),
+        Command::List(args) => list::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Demo(args) => demo::run(&args),
+    })
+}
+
+fn finish(result: Result<(), error::CliError>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader of a pipe has had enough, which is no failure of ours.
+        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(error) => {
+            output::note(&format!("error: {}", error.chain()));
+            ExitCode::from(error.exit_status())
+        }
+    }
+}

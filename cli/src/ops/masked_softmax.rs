@@ -1,0 +1,102 @@
+//! `masked_softmax` on the command line.
+
+use warpwright::ops::masked_softmax::{Causal, Mask, MaskedSoftmax};
+
+use super::parameters::{Kind, ParameterSpec, Parameters};
+use super::tensors::Tensors;
+use super::{FLOATS, Op, Outputs, TensorSpec};
+use crate::demo;
+use crate::error::{CliError, quoted};
+
+const NAME: &str = "masked_softmax";
+const MASKS: &str = "`keep`, `drop`, `bias`, or `lengths` and `starts`";
+
+pub static OP: Op = Op {
+    name: NAME,
+    summary: "softmax(scale*x + mask) over the last axis",
+    dtypes: FLOATS,
+    inputs: &[
+        TensorSpec {
+            name: "x",
+            dtypes: "f32, f16 or bf16",
+            shape: "[.., K]",
+            required: true,
+            about: "scores",
+        },
+        optional("keep", "u8 or bool", "[.., K]", "1 keeps a column; dimensions of 1 broadcast"),
+        optional("drop", "u8 or bool", "[.., K]", "1 drops a column; dimensions of 1 broadcast"),
+        optional("bias", "x's type or f32", "[.., K]", "added after scaling; dimensions of 1 broadcast"),
+        optional("lengths", "i32", "[..]", "keep the columns before this one, per row"),
+        optional("starts", "i32", "[..]", "keep the columns from this one on, per row"),
+    ],
+    outputs: &[TensorSpec {
+        name: "y",
+        dtypes: "x's type",
+        shape: "[.., K]",
+        required: true,
+        about: "probabilities, 0 where masked",
+    }],
+    parameters: &[
+        ParameterSpec {
+            name: "scale",
+            kind: Kind::Number,
+            default: "1",
+            about: "what the scores are multiplied by",
+        },
+        ParameterSpec {
+            name: "causal",
+            kind: Kind::Bool,
+            default: "false",
+            about: "keep columns j <= q + causal_offset",
+        },
+        ParameterSpec {
+            name: "causal_offset",
+            kind: Kind::Integer,
+            default: "K - Q",
+            about: "with causal=true: 0 lets query q see keys 0..=q",
+        },
+    ],
+    family: NAME,
+    run,
+    cases: demo::masked_softmax::cases,
+};
+
+const fn optional(
+    name: &'static str,
+    dtypes: &'static str,
+    shape: &'static str,
+    about: &'static str,
+) -> TensorSpec {
+    TensorSpec { name, dtypes, shape, required: false, about }
+}
+
+fn run(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> {
+    let causal = match (parameters.bool("causal"), parameters.integer("causal_offset")) {
+        (Some(true), None) => Some(Causal::BottomRight),
+        (Some(true), Some(offset)) => Some(Causal::Offset(offset)),
+        (_, None) => None,
+        (_, Some(_)) => {
+            return Err(CliError::ParameterAlone { op: NAME, name: "causal_offset", needs: "causal=true" });
+        }
+    };
+    let x = tensors.require("x")?;
+    let parameters =
+        MaskedSoftmax { scale: parameters.number("scale").unwrap_or(1.0), mask: mask(tensors)?, causal };
+    Ok(vec![("y", warpwright::ops::masked_softmax(x, &parameters)?)])
+}
+
+fn mask(tensors: &Tensors) -> Result<Mask<'_>, CliError> {
+    let [keep, drop, bias, lengths, starts] =
+        ["keep", "drop", "bias", "lengths", "starts"].map(|name| tensors.get(name));
+    match (keep, drop, bias, lengths, starts) {
+        (None, None, None, None, None) => Ok(Mask::None),
+        (Some(keep), None, None, None, None) => Ok(Mask::Keep(keep)),
+        (None, Some(drop), None, None, None) => Ok(Mask::Drop(drop)),
+        (None, None, Some(bias), None, None) => Ok(Mask::Bias(bias)),
+        (None, None, None, lengths, starts) => Ok(Mask::Range { lengths, starts }),
+        _ => {
+            let got = quoted(tensors.names().filter(|&name| name != "x"));
+            Err(CliError::MaskConflict { op: NAME, masks: MASKS, got })
+        }
+    }
+}

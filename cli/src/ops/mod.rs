@@ -1,0 +1,111 @@
+//! The registry of operations: one file each, which `run`, `list` and `demo` share.
+
+pub mod masked_softmax;
+pub mod parameters;
+pub mod tensors;
+
+use std::fmt::Write;
+
+use warpwright::{DType, Tensor};
+
+use crate::demo::{Case, Setting};
+use crate::error::{CliError, quoted};
+use parameters::{ParameterSpec, Parameters};
+use tensors::Tensors;
+
+/// Output tensors by name.
+pub type Outputs = Vec<(&'static str, Tensor)>;
+
+/// What the command line knows of an operation.
+pub struct Op {
+    pub name: &'static str,
+    pub summary: &'static str,
+    /// The types that the operation computes in.
+    pub dtypes: &'static [DType],
+    pub inputs: &'static [TensorSpec],
+    pub outputs: &'static [TensorSpec],
+    pub parameters: &'static [ParameterSpec],
+    /// The PTX family of its kernels.
+    pub family: &'static str,
+    /// Computes the outputs, named.
+    pub run: fn(&Tensors, &Parameters) -> Result<Outputs, CliError>,
+    /// What `demo` runs.
+    pub cases: fn(&Setting) -> Vec<Box<dyn Case>>,
+}
+
+/// A tensor in a file.
+pub struct TensorSpec {
+    pub name: &'static str,
+    pub dtypes: &'static str,
+    pub shape: &'static str,
+    pub required: bool,
+    pub about: &'static str,
+}
+
+/// Every operation, by name.
+pub static OPS: &[&Op] = &[&masked_softmax::OP];
+
+/// The floating-point types.
+pub const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::BF16];
+
+pub fn find(name: &str) -> Result<&'static Op, CliError> {
+    OPS.iter().copied().find(|op| op.name == name).ok_or_else(|| CliError::UnknownOp {
+        got: name.to_owned(),
+        known: quoted(OPS.iter().map(|op| op.name)),
+    })
+}
+
+impl Op {
+    /// The names of its input tensors.
+    pub fn known_tensors(&self) -> String {
+        quoted(self.inputs.iter().map(|tensor| tensor.name))
+    }
+
+    pub fn dtype_names(&self) -> String {
+        self.dtypes.iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Some lines about the operation, its tensors and its parameters.
+    pub fn describe(&self) -> String {
+        let mut text = format!("{}: {}\n", self.name, self.summary);
+        let mut line = |kind: &str, name: &str, what: &str, about: &str| {
+            // Writing to a String does not fail.
+            let _ = writeln!(text, "  {kind:<4} {name:<14} {what:<25} {about}");
+        };
+        for tensor in self.inputs {
+            let optional = if tensor.required { "" } else { ", optional" };
+            let what = format!("{} {}", tensor.shape, tensor.dtypes);
+            line("in", tensor.name, &what, &format!("{}{optional}", tensor.about));
+        }
+        for tensor in self.outputs {
+            line("out", tensor.name, &format!("{} {}", tensor.shape, tensor.dtypes), tensor.about);
+        }
+        for parameter in self.parameters {
+            let what = format!("{} [{}]", parameter.kind.required(), parameter.default);
+            line("set", parameter.name, &what, parameter.about);
+        }
+        text
+    }
+}
+
+/// The operations, for `run --help`.
+pub fn help() -> String {
+    let ops: Vec<String> = OPS.iter().map(|op| op.describe()).collect();
+    format!("Operations, with the tensors of their files and the keys of --set:\n\n{}", ops.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_and_belong_to_a_family_of_the_library() {
+        for op in OPS {
+            assert_eq!(find(op.name).unwrap().name, op.name);
+            assert!(warpwright::families().iter().any(|family| family.name == op.family), "{}", op.name);
+            assert!(help().contains(op.summary));
+        }
+        let error = find("softmax").err().unwrap();
+        assert_eq!(error.to_string(), "unknown operation `softmax`: known are `masked_softmax`");
+    }
+}

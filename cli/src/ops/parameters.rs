@@ -1,0 +1,148 @@
+//! `--set key=value`, checked against what the operation knows.
+
+use std::collections::BTreeMap;
+
+use crate::error::{CliError, quoted};
+
+/// A parameter of an operation.
+pub struct ParameterSpec {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// What holds where it is not given, in words.
+    pub default: &'static str,
+    pub about: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Number,
+    Integer,
+    Bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Value {
+    Number(f32),
+    Integer(i32),
+    Bool(bool),
+}
+
+impl Kind {
+    /// What a value must be.
+    pub const fn required(self) -> &'static str {
+        match self {
+            Kind::Number => "a number",
+            Kind::Integer => "a 32-bit integer",
+            Kind::Bool => "true or false",
+        }
+    }
+
+    fn parse(self, text: &str) -> Option<Value> {
+        match self {
+            Kind::Number => text.parse().ok().map(Value::Number),
+            Kind::Integer => text.parse().ok().map(Value::Integer),
+            Kind::Bool => text.parse().ok().map(Value::Bool),
+        }
+    }
+}
+
+/// The parameters that were given.
+#[derive(Debug)]
+pub struct Parameters(BTreeMap<&'static str, Value>);
+
+impl Parameters {
+    pub fn parse(
+        op: &'static str,
+        specs: &'static [ParameterSpec],
+        given: &[String],
+    ) -> Result<Parameters, CliError> {
+        let known = || quoted(specs.iter().map(|spec| spec.name));
+        let mut texts: BTreeMap<&str, &str> = BTreeMap::new();
+        let mut values = BTreeMap::new();
+        for pair in given {
+            let Some((key, text)) = pair.split_once('=') else {
+                return Err(CliError::ParameterForm { op, got: pair.clone(), known: known() });
+            };
+            let Some(spec) = specs.iter().find(|spec| spec.name == key) else {
+                return Err(CliError::UnknownParameter { op, got: key.to_owned(), known: known() });
+            };
+            let name = spec.name;
+            if let Some(first) = texts.insert(name, text) {
+                let (first, second) = (first.to_owned(), text.to_owned());
+                return Err(CliError::DuplicateParameter { op, name, first, second });
+            }
+            let value = spec.kind.parse(text).ok_or_else(|| {
+                let (required, got) = (spec.kind.required(), text.to_owned());
+                CliError::ParameterValue { op, name, required, got }
+            })?;
+            values.insert(name, value);
+        }
+        Ok(Parameters(values))
+    }
+
+    pub fn number(&self, name: &str) -> Option<f32> {
+        match self.0.get(name) {
+            Some(&Value::Number(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    pub fn integer(&self, name: &str) -> Option<i32> {
+        match self.0.get(name) {
+            Some(&Value::Integer(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    pub fn bool(&self, name: &str) -> Option<bool> {
+        match self.0.get(name) {
+            Some(&Value::Bool(value)) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static SPECS: [ParameterSpec; 3] = [
+        ParameterSpec { name: "scale", kind: Kind::Number, default: "1", about: "" },
+        ParameterSpec { name: "causal", kind: Kind::Bool, default: "false", about: "" },
+        ParameterSpec { name: "offset", kind: Kind::Integer, default: "0", about: "" },
+    ];
+
+    fn parse(given: &[&str]) -> Result<Parameters, String> {
+        let given: Vec<String> = given.iter().map(|&pair| pair.to_owned()).collect();
+        Parameters::parse("op", &SPECS, &given).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn values_have_the_type_of_their_parameter() {
+        let got = parse(&["scale=-0.5", "causal=true", "offset=-3"]).unwrap();
+        assert_eq!(
+            (got.number("scale"), got.bool("causal"), got.integer("offset")),
+            (Some(-0.5), Some(true), Some(-3))
+        );
+        let none = parse(&[]).unwrap();
+        assert_eq!((none.number("scale"), none.bool("causal"), none.integer("offset")), (None, None, None));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (given, want) in [
+            (
+                &["scale"][..],
+                "op: `--set scale` must be `key=value`: known keys are `scale`, `causal` and `offset`",
+            ),
+            (&["scal=1"], "op: unknown parameter `scal`: known are `scale`, `causal` and `offset`"),
+            (&["scale=1", "scale=2"], "op: parameter `scale` is given twice: `1` and `2`"),
+            (&["scale="], "op: parameter `scale` must be a number, got ``"),
+            (&["causal=yes"], "op: parameter `causal` must be true or false, got `yes`"),
+            (&["offset=1.5"], "op: parameter `offset` must be a 32-bit integer, got `1.5`"),
+            (&["offset=3000000000"], "op: parameter `offset` must be a 32-bit integer, got `3000000000`"),
+        ] {
+            assert_eq!(parse(given).unwrap_err(), want);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! `list`, `doctor` and `demo`: what they print, and their exit status.
+
+mod common;
+
+use std::process::Stdio;
+
+use common::{Folder, program, stderr, stdout, warpwright};
+use serde_json::Value;
+
+fn json(args: &[&str]) -> Value {
+    let output = warpwright(args);
+    assert!(output.status.success(), "{}", stderr(&output));
+    serde_json::from_str(stdout(&output)).unwrap()
+}
+
+#[test]
+fn the_version_is_printed() {
+    let output = warpwright(["--version"]);
+    assert!(output.status.success());
+    assert_eq!(stdout(&output), concat!("warpwright ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn list_tells_operations_and_kernels() {
+    let report = json(&["list", "--json"]);
+    assert_eq!(report["ops"][0]["name"], "masked_softmax");
+    assert_eq!(report["ops"][0]["dtypes"], serde_json::json!(["f32", "f16", "bf16"]));
+    let family = &report["families"]["masked_softmax"];
+    assert_eq!(family["architectures"], serde_json::json!(["sm_80", "sm_90a"]));
+    let kernels = family["kernels"].as_array().unwrap();
+    assert!(kernels.len() > 10);
+    for kernel in kernels {
+        assert!(
+            kernel["name"].is_string() && kernel["threads"].is_u64() && kernel["shared_bytes"].is_u64(),
+            "{kernel}"
+        );
+    }
+    let output = warpwright(["list"]);
+    for kernel in kernels {
+        assert!(stdout(&output).contains(kernel["name"].as_str().unwrap()), "{kernel}");
+    }
+}
+
+#[test]
+fn doctor_has_a_line_and_a_status_for_each_check() {
+    let folder = Folder::new();
+    let run = |args: &[&str]| program().args(args).current_dir(folder.path("")).output().unwrap();
+    let output = run(&["doctor", "--json"]);
+    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
+    let report: Value = serde_json::from_str(stdout(&output)).unwrap();
+    assert_eq!(report["healthy"], true);
+    let checks = report["checks"].as_array().unwrap();
+    let names: Vec<&str> = checks.iter().map(|check| check["name"].as_str().unwrap()).collect();
+    for name in ["kernel compiler", "ptxas", "driver", "PTX freshness", "CPU checker"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    for check in checks {
+        assert!(check["status"] == "ok" || check["remedy"].is_string(), "{check}");
+    }
+    assert_eq!(stdout(&run(&["doctor"])).lines().count(), checks.len());
+}
+
+/// A folder that looks like a checkout, and a cargo that answers `xtask build-ptx --check`.
+#[cfg(unix)]
+fn doctor_with_cargo(script: &str) -> std::process::Output {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = Folder::new();
+    for mark in
+        ["Cargo.toml", "xtask/Cargo.toml", "kernels-gpu/Cargo.toml", "host/ptx/manifest.json", "cargo"]
+    {
+        let path = folder.path(mark);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, "").unwrap();
+    }
+    // That of the program, whatever the real checkout's is by now.
+    std::fs::write(folder.path("host/ptx/manifest.json"), warpwright::manifest()).unwrap();
+    let cargo = folder.path("cargo");
+    std::fs::write(&cargo, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&cargo, std::fs::Permissions::from_mode(0o755)).unwrap();
+    program().arg("doctor").env("CARGO", cargo).current_dir(folder.path("xtask")).output().unwrap()
+}
+
+#[cfg(unix)]
+#[test]
+fn stale_ptx_of_a_checkout_fails_and_what_cannot_be_checked_does_not() {
+    let stale =
+        "echo 'error: family `probe` was built from other sources: run `cargo xtask build-ptx`' >&2; exit 1";
+    for (script, status, want) in [
+        ("test \"$*\" = 'xtask build-ptx --check'", 0, "families are what the sources give"),
+        (stale, 1, "stale: family `probe` was built from other sources; `cargo xtask build-ptx`"),
+        ("echo 'error: no such command: `xtask`' >&2; exit 101", 0, "not checked: no such command: `xtask`"),
+    ] {
+        let output = doctor_with_cargo(script);
+        assert_eq!(output.status.code(), Some(status), "{}", stdout(&output));
+        let line = stdout(&output).lines().find(|line| line.contains("PTX freshness")).unwrap();
+        assert!(line.contains(want), "{line}");
+        let error = if status == 1 { "error: 1 of " } else { "" };
+        assert!(stderr(&output).starts_with(error), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn demo_is_within_tolerance_on_the_cpu() {
+    let report = json(&["demo", "--device", "cpu", "--json"]);
+    assert_eq!(report["device"], "cpu");
+    assert!(report["copy_gb_per_s"].is_null());
+    let rows = report["rows"].as_array().unwrap();
+    for (key, values) in [
+        ("dtype", &["f32", "f16", "bf16"][..]),
+        ("data", &["MiniLM layer 0", "MiniLM layer 5", "random"]),
+        ("mask", &["none", "keep", "drop", "bias", "lengths", "starts", "causal", "causal, keep"]),
+    ] {
+        for value in values {
+            assert!(rows.iter().any(|row| row[key] == *value), "{key} {value}");
+        }
+    }
+    for row in rows {
+        assert!(row["passed"] == true && row["compared"].as_u64() > Some(0), "{row}");
+        assert!(row["share"].is_null() && row["time_ms"].as_f64() > Some(0.0), "{row}");
+    }
+}
+
+#[test]
+fn demo_prints_a_table_and_says_where_it_runs() {
+    let output = warpwright(["demo", "--check", "bounds"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let lines: Vec<&str> = stdout(&output).lines().collect();
+    assert!(lines[0].starts_with("cpu: the GPU's kernels under the checker"), "{}", lines[0]);
+    assert!(lines[2].starts_with("op ") && lines[2].contains("max error") && lines[2].ends_with("of limit"));
+    let rows: Vec<&&str> = lines.iter().filter(|line| line.starts_with("masked_softmax")).collect();
+    assert!(
+        rows.len() > 20 && rows.iter().all(|row| row.contains(" ok ") && row.ends_with('–')),
+        "{rows:#?}"
+    );
+    assert!(lines.iter().any(|line| line.ends_with("all within tolerance")));
+    assert_eq!(stderr(&output), "", "no bar where there is no terminal");
+}
+
+#[test]
+fn a_reader_that_has_had_enough_is_no_error() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = program().arg("list").stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_an_error() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = program().arg("list").stdout(full).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).starts_with("error: cannot write to the standard output: No space left"),
+        "{}",
+        stderr(&output)
+    );
+}

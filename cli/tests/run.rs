@@ -1,0 +1,114 @@
+//! `warpwright run` on real and on made files.
+
+mod common;
+
+use std::path::Path;
+use std::process::Output;
+
+use common::{Folder, data, load, stderr, stdout, tensor, warpwright};
+
+/// Runs masked_softmax on the CPU.
+fn softmax(inputs: &[&Path], out: &Path, more: &[&str]) -> Output {
+    let mut args: Vec<String> =
+        ["run", "masked_softmax", "--device", "cpu"].into_iter().map(str::to_owned).collect();
+    for input in inputs {
+        args.extend(["--in".into(), input.display().to_string()]);
+    }
+    args.extend(["--out".into(), out.display().to_string()]);
+    args.extend(more.iter().map(|&arg| arg.to_owned()));
+    warpwright(args)
+}
+
+fn expect_silence(output: &Output) {
+    assert!(output.status.success(), "{}", stderr(output));
+    assert_eq!((stdout(output), stderr(output)), ("", ""));
+}
+
+#[test]
+fn real_scores_give_the_expected_probabilities() {
+    let folder = Folder::new();
+    for layer in [0, 5] {
+        let out = folder.path("out.safetensors");
+        let input = data(&format!("minilm_layer{layer}.safetensors"));
+        // The second layer replaces the first one's output.
+        expect_silence(&softmax(&[&input], &out, &["--set", "scale=0.17677669529663687"]));
+        let got = load(&out);
+        assert_eq!(got.keys().collect::<Vec<_>>(), ["y"]);
+        let want = load(&data(&format!("minilm_layer{layer}_expected.safetensors")));
+        assert_eq!(got["y"].shape(), want["y"].shape());
+        let (got, want) = (got["y"].to_vec::<f32>().unwrap(), want["y"].to_vec::<f32>().unwrap());
+        let error = got.iter().zip(&want).map(|(got, want)| (got - want).abs()).fold(0.0, f32::max);
+        assert!(error <= 1e-6, "layer {layer}: {error}");
+        assert!(got.iter().zip(&want).all(|(&got, &want)| want != 0.0 || got == 0.0), "masked is 0");
+        assert_eq!(folder.names(), ["out.safetensors"]);
+    }
+}
+
+#[test]
+fn several_files_are_read_as_one() {
+    let folder = Folder::new();
+    let scores = load(&data("minilm_layer5.safetensors")).remove("x").unwrap();
+    let x = folder.file("x.safetensors", &[("x", scores)]);
+    let (by_length, by_mask) = (folder.path("a.safetensors"), folder.path("b.safetensors"));
+    let lengths = data("minilm_lengths.safetensors");
+    expect_silence(&softmax(&[&x, &lengths], &by_length, &["--set", "scale=0.17677669"]));
+    let whole = data("minilm_layer5.safetensors");
+    expect_silence(&softmax(&[&whole], &by_mask, &["--set", "scale=0.17677669"]));
+    let y = |path: &Path| load(path)["y"].to_vec::<f32>().unwrap();
+    assert_eq!(y(&by_length), y(&by_mask), "the same mask in its two forms");
+}
+
+#[test]
+fn parameters_do_what_they_say() {
+    let folder = Folder::new();
+    let x = folder.file("x.safetensors", &[("x", tensor(&[2, 3], &[0.0f32; 6]))]);
+    let out = folder.path("y.safetensors");
+    let third = 1.0f32 / 3.0;
+    for (set, want) in [
+        (&["--set", "causal=true"][..], [0.5, 0.5, 0.0, third, third, third]),
+        (&["--set", "causal=true", "causal_offset=0"], [1.0, 0.0, 0.0, 0.5, 0.5, 0.0]),
+        (&["--set", "causal=true", "--set", "causal_offset=-1"], [0.0, 0.0, 0.0, 1.0, 0.0, 0.0]),
+        (&["--set", "causal=false", "--check", "none"], [third; 6]),
+        (&["--check", "bounds"], [third; 6]),
+    ] {
+        expect_silence(&softmax(&[&x], &out, set));
+        let y = load(&out)["y"].to_vec::<f32>().unwrap();
+        assert!(y.iter().zip(&want).all(|(got, want)| (got - want).abs() < 1e-6), "{set:?}: {y:?}");
+    }
+}
+
+#[test]
+fn each_mask_is_taken_by_its_name() {
+    let folder = Folder::new();
+    let out = folder.path("y.safetensors");
+    let masks = [
+        ("keep", tensor(&[4], &[1u8, 1, 0, 0]), [0.5, 0.5, 0.0, 0.0]),
+        ("drop", tensor(&[4], &[true, false, false, true]), [0.0, 0.5, 0.5, 0.0]),
+        ("bias", tensor(&[4], &[f32::NEG_INFINITY, 0.0, f32::NEG_INFINITY, 0.0]), [0.0, 0.5, 0.0, 0.5]),
+        ("lengths", tensor(&[1], &[2i32]), [0.5, 0.5, 0.0, 0.0]),
+        ("starts", tensor(&[1], &[2i32]), [0.0, 0.0, 0.5, 0.5]),
+    ];
+    for (name, mask, want) in masks {
+        let input = folder.file("in.safetensors", &[("x", tensor(&[1, 4], &[2.0f32; 4])), (name, mask)]);
+        expect_silence(&softmax(&[&input], &out, &[]));
+        let y = load(&out)["y"].to_vec::<f32>().unwrap();
+        assert!(y.iter().zip(&want).all(|(got, want)| (got - want).abs() < 1e-6), "{name}: {y:?}");
+    }
+    let range = [
+        ("x", tensor(&[1, 4], &[2.0f32; 4])),
+        ("lengths", tensor(&[1], &[3])),
+        ("starts", tensor(&[1], &[2])),
+    ];
+    let input = folder.file("in.safetensors", &range);
+    expect_silence(&softmax(&[&input], &out, &[]));
+    assert_eq!(load(&out)["y"].to_vec::<f32>().unwrap(), [0.0, 0.0, 1.0, 0.0]);
+}
+
+#[test]
+fn help_lists_the_operations_with_their_keys() {
+    let output = warpwright(["run", "--help"]);
+    assert!(output.status.success());
+    for word in ["masked_softmax", "causal_offset", "lengths", "--set", "--check"] {
+        assert!(stdout(&output).contains(word), "{word}");
+    }
+}

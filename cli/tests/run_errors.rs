@@ -1,0 +1,163 @@
+//! Every mistake is told in one line, sets the exit status, and leaves no output behind.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Folder, data, load, stderr, stdout, tensor, warpwright};
+
+/// Runs the words, where `{}` stands for the folder; gives the exit status and the error's text, with
+/// `{}` for the folder again. Nothing may be written.
+fn failure(folder: &Folder, line: &str) -> (i32, String) {
+    let before = folder.names();
+    let dir = folder.path("").display().to_string();
+    let dir = dir.trim_end_matches('/');
+    let output = warpwright(line.replace("{}", dir).split_whitespace());
+    let text = stderr(&output);
+    assert_eq!(stdout(&output), "", "{line}");
+    assert_eq!(folder.names(), before, "{line}");
+    assert_eq!(text.lines().count(), 1, "{line}: {text}");
+    let text = text.trim_end().strip_prefix("error: ").unwrap_or_else(|| panic!("{line}: {text}"));
+    (output.status.code().unwrap(), text.replace(dir, "{}"))
+}
+
+fn x() -> warpwright::Tensor {
+    tensor(&[2, 3], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])
+}
+
+#[test]
+fn mistakes_on_the_command_line_exit_with_2() {
+    let folder = Folder::new();
+    folder.file("x", &[("x", x())]);
+    let known = "known are `scale`, `causal` and `causal_offset`";
+    for (words, want) in [
+        ("run softmax --device cpu", "unknown operation `softmax`: known are `masked_softmax`".to_owned()),
+        ("run masked_softmax --device gpu", "unknown device `gpu`: known are `cpu`, `cuda` and `cuda:N`".into()),
+        ("run masked_softmax --device cuda:x", "unknown device `cuda:x`: known are `cpu`, `cuda` and `cuda:N`".into()),
+        ("run masked_softmax --device cuda --check full", "`--check` is for the CPU device, got device `cuda`".into()),
+        ("run masked_softmax --set scal=1", format!("masked_softmax: unknown parameter `scal`: {known}")),
+        (
+            "run masked_softmax --set scale",
+            "masked_softmax: `--set scale` must be `key=value`: known keys are `scale`, `causal` and `causal_offset`".into(),
+        ),
+        (
+            "run masked_softmax --set scale=1 --set scale=2",
+            "masked_softmax: parameter `scale` is given twice: `1` and `2`".into(),
+        ),
+        ("run masked_softmax --set scale=big", "masked_softmax: parameter `scale` must be a number, got `big`".into()),
+        (
+            "run masked_softmax --device cpu --set causal_offset=1",
+            "masked_softmax: parameter `causal_offset` needs `causal=true`".into(),
+        ),
+    ] {
+        let got = failure(&folder, &format!("{words} --in {{}}/x --out {{}}/y"));
+        assert_eq!(got, (2, want), "{words}");
+    }
+    let required =
+        "the following required arguments were not provided: --out <FILE> (see `warpwright --help`)";
+    assert_eq!(failure(&folder, "run masked_softmax --in {}/x"), (2, required.into()));
+    assert_eq!(failure(&folder, "").0, 2);
+    assert_eq!(failure(&folder, "demo --check most").0, 2);
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named() {
+    let folder = Folder::new();
+    let whole = std::fs::read(data("minilm_layer0.safetensors")).unwrap();
+    std::fs::write(folder.path("corrupt"), [&[0xff; 16], &whole[16..]].concat()).unwrap();
+    std::fs::write(folder.path("truncated"), &whole[..whole.len() - 1]).unwrap();
+    std::fs::write(folder.path("empty"), "").unwrap();
+    std::fs::create_dir(folder.path("folder")).unwrap();
+    for (file, want) in [
+        ("corrupt", "{}/corrupt: not a safetensors file that can be read: "),
+        ("truncated", "{}/truncated: not a safetensors file that can be read: "),
+        ("empty", "{}/empty: not a safetensors file that can be read: "),
+        ("missing", "{}/missing: cannot read: No such file or directory"),
+        ("folder", "{}/folder: cannot read: Is a directory"),
+    ] {
+        let (status, text) =
+            failure(&folder, &format!("run masked_softmax --device cpu --in {{}}/{file} --out {{}}/y"));
+        assert!(status == 1 && text.starts_with(want), "{status} {text}");
+        assert_eq!(text.matches("No such file").count(), usize::from(file == "missing"), "told once: {text}");
+    }
+}
+
+#[test]
+fn tensors_that_do_not_fit_are_named() {
+    let folder = Folder::new();
+    let keep = || tensor(&[3], &[1u8, 1, 0]);
+    folder.file("int", &[("x", tensor(&[2], &[1i32, 2]))]);
+    folder.file("scores", &[("scores", x())]);
+    folder.file("mask", &[("keep", keep())]);
+    folder.file("both", &[("x", x()), ("keep", keep()), ("drop", keep())]);
+    folder.file("long", &[("x", x()), ("lengths", tensor(&[2], &[3i32, 4]))]);
+    folder.file("negative", &[("x", x()), ("starts", tensor(&[2], &[-1i32, 0]))]);
+    folder.file("narrow", &[("x", x()), ("keep", tensor(&[2], &[1u8, 1]))]);
+    folder.file("plain", &[("x", x())]);
+    for (file, want) in [
+        ("int", "masked_softmax: `x` must have dtype f32, f16 or bf16, got i32"),
+        (
+            "scores",
+            "{}/scores: masked_softmax has no tensor `scores`: known are `x`, `keep`, `drop`, `bias`, `lengths` and `starts`",
+        ),
+        ("mask", "masked_softmax: tensor `x` is required: [.., K] f32, f16 or bf16; the input has `keep`"),
+        (
+            "both",
+            "masked_softmax: at most one mask may be given: `keep`, `drop`, `bias`, or `lengths` and `starts`; the input has `drop` and `keep`",
+        ),
+        ("long", "masked_softmax: `lengths[1]` must be in 0..=3, got 4"),
+        ("negative", "masked_softmax: `starts[0]` must be in 0..=3, got -1"),
+        ("plain --in {}/plain", "tensor `x` is in two files: {}/plain and {}/plain"),
+        ("plain --set scale=inf", "masked_softmax: `scale` must be finite, got inf"),
+    ] {
+        let line = format!("run masked_softmax --device cpu --in {{}}/{file} --out {{}}/y");
+        assert_eq!(failure(&folder, &line), (1, want.to_owned()), "{file}");
+    }
+    let (status, text) = failure(&folder, "run masked_softmax --device cpu --in {}/narrow --out {}/y");
+    assert!(status == 1 && text.starts_with("masked_softmax: `keep` must have shape "), "{text}");
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_named() {
+    let folder = Folder::new();
+    folder.file("x", &[("x", x())]);
+    let line = "run masked_softmax --device cpu --in {}/x --out {}/none/y";
+    let want = "{}/none/y: cannot write: there is no folder {}/none";
+    assert_eq!(failure(&folder, line), (1, want.into()));
+    std::fs::create_dir(folder.path("taken")).unwrap();
+    let (status, text) = failure(&folder, "run masked_softmax --device cpu --in {}/x --out {}/taken");
+    assert!(status == 1 && text.starts_with("{}/taken: cannot write: "), "{text}");
+}
+
+#[test]
+fn a_failure_leaves_the_earlier_output_as_it_was() {
+    let folder = Folder::new();
+    folder.file("y", &[("earlier", x())]);
+    folder.file("long", &[("x", x()), ("lengths", tensor(&[2], &[3i32, 4]))]);
+    assert_eq!(failure(&folder, "run masked_softmax --device cpu --in {}/long --out {}/y").0, 1);
+    assert_eq!(load(&folder.path("y")).into_keys().collect::<Vec<_>>(), ["earlier"]);
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_an_error() {
+    let folder = Folder::new();
+    folder.file("x", &[("x", x())]);
+    let (status, text) = failure(&folder, "run masked_softmax --device cuda:4095 --in {}/x --out {}/y");
+    let (driver, device) = ("no NVIDIA driver: ", "no CUDA device 4095: ");
+    assert!(status == 1 && (text.starts_with(driver) || text.starts_with(device)), "{text}");
+    match warpwright::driver_version() {
+        Ok(_) => eprintln!("skipped: this machine has a driver"),
+        Err(_) => {
+            let (status, text) = failure(&folder, "run masked_softmax --device cuda --in {}/x --out {}/y");
+            assert!(status == 1 && text.starts_with(driver), "{text}");
+        }
+    }
+}
+
+#[test]
+fn missing_data_of_the_demo_is_an_error_with_its_remedy() {
+    let folder = Folder::new();
+    let want = "cannot find minilm_layer0.safetensors: looked in {}; name the folder with `--data DIR`";
+    assert_eq!(failure(&folder, "demo --device cpu --data {}"), (1, want.into()));
+    assert!(Path::new(&data("minilm_layer0.safetensors")).exists());
+}

@@ -1,0 +1,206 @@
+//! Kernels of a loaded module, with what the driver knows of them.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use cuda_driver::sys;
+use cust::function::FunctionAttribute;
+
+use super::capture::Relaxed;
+use super::module::Module;
+use super::status::{check, check_cust};
+use super::{Handle, lock};
+use crate::error::{Error, Result};
+
+/// Dynamic and static shared memory that a block may have without opting in.
+const DEFAULT_SHARED: u32 = 48 << 10;
+
+/// What a kernel demands of its launches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FunctionLimits {
+    pub(super) max_threads: u32,
+    pub(super) static_shared: u32,
+    pub(super) required_block: Option<[u32; 3]>,
+}
+
+/// A kernel, ready to be launched in its context.
+#[derive(Clone, Debug)]
+pub struct Function(Arc<Kernel>);
+
+#[derive(Debug)]
+struct Kernel {
+    name: &'static str,
+    raw: Handle,
+    limits: FunctionLimits,
+    registers: u32,
+    local_bytes: u32,
+    argument_bytes: Option<usize>,
+    /// Held while the driver's attributes of the kernel are changed.
+    opt_in: Mutex<()>,
+    /// Dynamic shared memory that launches may ask for so far.
+    shared_allowed: AtomicU32,
+    /// Whether clusters of more than 8 blocks are allowed so far.
+    large_clusters: AtomicBool,
+    _module: Module,
+}
+
+impl Function {
+    /// The kernel of a module.
+    pub(super) fn load(module: Module) -> Result<Self> {
+        let name = module.kernel;
+        let _relaxed = Relaxed::enter();
+        let function = match module.inner.get_function(name) {
+            Err(cust::error::CudaError::NotFound) => {
+                let log = format!("it has no kernel `{name}`");
+                return Err(Module::failure(module.family, module.arch, sys::CUDA_ERROR_NOT_FOUND, log));
+            }
+            result => check_cust("cuModuleGetFunction", result)?,
+        };
+        let get = |attribute| -> Result<u32> {
+            let value = check_cust("cuFuncGetAttribute", function.get_attribute(attribute))?;
+            Ok(u32::try_from(value).unwrap_or(0))
+        };
+        let limits = FunctionLimits {
+            max_threads: get(FunctionAttribute::MaxThreadsPerBlock)?,
+            static_shared: get(FunctionAttribute::SharedMemorySizeBytes)?,
+            required_block: module.required_block,
+        };
+        let raw = function.to_raw().cast();
+        Ok(Self(Arc::new(Kernel {
+            name,
+            raw: Handle(raw),
+            limits,
+            registers: get(FunctionAttribute::NumRegisters)?,
+            local_bytes: get(FunctionAttribute::LocalSizeBytes)?,
+            argument_bytes: argument_bytes(raw),
+            opt_in: Mutex::new(()),
+            shared_allowed: AtomicU32::new(DEFAULT_SHARED.saturating_sub(limits.static_shared)),
+            large_clusters: AtomicBool::new(false),
+            _module: module,
+        })))
+    }
+
+    /// The kernel's name.
+    pub fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    /// The driver's handle.
+    pub fn raw(&self) -> *mut c_void {
+        self.0.raw.0
+    }
+
+    /// Registers of a thread.
+    pub fn registers(&self) -> u32 {
+        self.0.registers
+    }
+
+    /// Bytes of local memory of a thread: spills and arrays that are indexed.
+    pub fn local_bytes(&self) -> u32 {
+        self.0.local_bytes
+    }
+
+    /// Bytes of static shared memory of a block.
+    pub fn static_shared_bytes(&self) -> u32 {
+        self.0.limits.static_shared
+    }
+
+    /// Threads that a block may have at most.
+    pub fn max_threads_per_block(&self) -> u32 {
+        self.0.limits.max_threads
+    }
+
+    /// Bytes of the packed arguments, if the driver can tell.
+    pub fn argument_bytes(&self) -> Option<usize> {
+        self.0.argument_bytes
+    }
+
+    pub(super) fn limits(&self) -> &FunctionLimits {
+        &self.0.limits
+    }
+
+    /// Opts in to what a launch needs beyond the defaults; later launches find it done.
+    #[inline]
+    pub(super) fn allow(&self, shared_bytes: u32, large_cluster: bool) -> Result<()> {
+        let kernel = &*self.0;
+        if shared_bytes > kernel.shared_allowed.load(Ordering::Acquire)
+            || (large_cluster && !kernel.large_clusters.load(Ordering::Acquire))
+        {
+            return kernel.opt_in(shared_bytes, large_cluster);
+        }
+        Ok(())
+    }
+}
+
+impl Kernel {
+    #[cold]
+    fn opt_in(&self, shared_bytes: u32, large_cluster: bool) -> Result<()> {
+        let _guard = lock(&self.opt_in);
+        let set = |attribute, value: u32| {
+            // SAFETY: the function is alive; the driver checks attribute and value.
+            let code = unsafe { sys::cuFuncSetAttribute(self.raw.0, attribute, value as i32) };
+            check("cuFuncSetAttribute", code)
+        };
+        // Only raised, so that a launch of another thread does not lose what it just asked for.
+        if shared_bytes > self.shared_allowed.load(Ordering::Acquire) {
+            set(sys::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)?;
+            self.shared_allowed.store(shared_bytes, Ordering::Release);
+        }
+        if large_cluster && !self.large_clusters.load(Ordering::Acquire) {
+            set(sys::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)?;
+            self.large_clusters.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of the packed arguments; `None` if the driver (before CUDA 12.4) cannot tell.
+fn argument_bytes(function: sys::CUfunction) -> Option<usize> {
+    let mut total = 0;
+    for index in 0.. {
+        let (mut offset, mut bytes) = (0, 0);
+        // SAFETY: the function is alive, both places for the results are valid.
+        match unsafe { sys::cuFuncGetParamInfo(function, index, &mut offset, &mut bytes) } {
+            sys::CUDA_SUCCESS => total = offset + bytes,
+            // The index past the last parameter.
+            sys::CUDA_ERROR_INVALID_VALUE => break,
+            _ => return None,
+        }
+    }
+    Some(total)
+}
+
+/// The block that an entry's `.reqntid` demands. The driver refuses others, but does not say why.
+pub(super) fn required_block(ptx: &str, kernel: &str) -> Option<[u32; 3]> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%');
+    let header = ptx.split(".entry").skip(1).find_map(|entry| {
+        let rest = entry.trim_start().strip_prefix(kernel)?;
+        if rest.starts_with(is_name) { None } else { rest.split('{').next() }
+    })?;
+    let list = header.split_once(".reqntid")?.1;
+    // The directive ends where something else than a digit, a comma or a space follows.
+    let list = list.split(|c: char| !(c.is_ascii_digit() || c == ',' || c.is_whitespace())).next()?;
+    let mut block = [1; 3];
+    for (place, number) in block.iter_mut().zip(list.split(',')) {
+        *place = number.trim().parse().ok()?;
+    }
+    Some(block)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_required_block_is_read_from_the_entry_of_that_name_only() {
+        let ptx = ".visible .entry softmax_wide(\n\t.param .u64 p0\n)\n.reqntid 256, 2, 1\n.minnctapersm 2\n{\n}\n\
+                   .visible .entry softmax(\n\t.param .u64 p0\n)\n.reqntid 128\n{\n\tret;\n}\n\
+                   .entry free()\n{\n}\n.visible .entry after()\n.reqntid 32, 1, 1\n{\n}\n";
+        assert_eq!(required_block(ptx, "softmax_wide"), Some([256, 2, 1]));
+        assert_eq!(required_block(ptx, "softmax"), Some([128, 1, 1]));
+        assert_eq!(required_block(ptx, "free"), None);
+        assert_eq!(required_block(ptx, "after"), Some([32, 1, 1]));
+        assert_eq!(required_block(ptx, "soft"), None);
+    }
+}

@@ -1,0 +1,188 @@
+//! Launching kernels.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use cuda_driver::sys::{self, CUlaunchAttribute, CUlaunchConfig};
+
+use super::context::Context;
+use super::function::{Function, FunctionLimits};
+use super::module::PtxFamily;
+use super::shape::{LaunchConfig, PORTABLE_CLUSTER};
+use super::status::check;
+use super::stream::Stream;
+use crate::error::{Error, Result};
+
+impl Context {
+    /// Launches a kernel.
+    ///
+    /// `args` are the kernel's arguments, packed at their natural alignments. What the launch asks for is
+    /// held against the limits of device and kernel first; a grid without blocks is not launched.
+    ///
+    /// # Safety
+    ///
+    /// `args` are what the kernel takes, and the memory they point to is valid for what the kernel does
+    /// until it is done (with a captured stream: whenever the graph runs, see `DeviceBuffer::keep_for`).
+    pub unsafe fn launch(
+        &self,
+        family: &'static PtxFamily,
+        kernel: &'static str,
+        cfg: &LaunchConfig,
+        args: &[u8],
+        stream: &Stream,
+    ) -> Result<()> {
+        if cfg.grid.contains(&0) {
+            return Ok(());
+        }
+        self.expect_same(stream.context(), kernel, "stream")?;
+        self.make_current()?;
+        let function = self.function(family, kernel)?;
+        cfg.check(kernel, function.limits(), self.info())?;
+        let mut size = check_arguments(&function, args)?;
+        function.allow(cfg.shared_bytes, cfg.cluster > PORTABLE_CLUSTER)?;
+        let mut extra: [*mut c_void; 5] = [
+            sys::CU_LAUNCH_PARAM_BUFFER_POINTER,
+            args.as_ptr().cast_mut().cast(),
+            sys::CU_LAUNCH_PARAM_BUFFER_SIZE,
+            (&raw mut size).cast(),
+            sys::CU_LAUNCH_PARAM_END,
+        ];
+        let extra = if size == 0 { ptr::null_mut() } else { extra.as_mut_ptr() };
+        if cfg.cluster == 1 && !cfg.cooperative {
+            let ([gx, gy, gz], [bx, by, bz]) = (cfg.grid, cfg.block);
+            // SAFETY: function and stream are alive and of the current context; `extra` gives the packed
+            // arguments, whose size was checked and whose content the caller vouches for; the driver
+            // copies them before it returns.
+            let code = unsafe {
+                let (function, stream, shared) = (function.raw(), stream.raw(), cfg.shared_bytes);
+                sys::cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, ptr::null_mut(), extra)
+            };
+            return check("cuLaunchKernel", code);
+        }
+        if cfg.cooperative {
+            self.check_cooperative(&function, cfg)?;
+        }
+        let mut attributes = Attributes::new(cfg);
+        let config = attributes.config(cfg, stream.raw());
+        // SAFETY: as above; `config` points to `attributes`, which outlives the call.
+        let code = unsafe { sys::cuLaunchKernelEx(&config, function.raw(), ptr::null_mut(), extra) };
+        check("cuLaunchKernelEx", code)
+    }
+
+    /// A grid of more blocks than fit at once could never get past its first grid-wide barrier.
+    #[cold]
+    fn check_cooperative(&self, function: &Function, cfg: &LaunchConfig) -> Result<()> {
+        let blocks = cfg.grid.iter().map(|&side| u64::from(side)).product::<u64>();
+        let threads = cfg.block.iter().product();
+        let per_sm = occupancy(function, threads, cfg.shared_bytes)?;
+        let limit = u64::from(per_sm) * u64::from(self.info().sm_count);
+        if blocks <= limit {
+            return Ok(());
+        }
+        let what = "blocks of a cooperative grid";
+        Err(Error::LaunchLimit { kernel: function.name(), what, limit, got: blocks })
+    }
+
+    /// How many blocks of a kernel a multiprocessor holds at once.
+    pub fn max_blocks_per_sm(
+        &self,
+        family: &'static PtxFamily,
+        kernel: &'static str,
+        threads: u32,
+        shared_bytes: u32,
+    ) -> Result<u32> {
+        self.make_current()?;
+        let function = self.function(family, kernel)?;
+        let block = [threads, 1, 1];
+        let cfg = LaunchConfig { grid: [1; 3], block, shared_bytes, cluster: 1, cooperative: false };
+        let limits = FunctionLimits { required_block: None, ..*function.limits() };
+        cfg.check(kernel, &limits, self.info())?;
+        function.allow(shared_bytes, false)?;
+        occupancy(&function, threads, shared_bytes)
+    }
+
+    /// How many clusters of a launch the device holds at once.
+    pub fn max_active_clusters(
+        &self,
+        family: &'static PtxFamily,
+        kernel: &'static str,
+        cfg: &LaunchConfig,
+    ) -> Result<u32> {
+        self.make_current()?;
+        let function = self.function(family, kernel)?;
+        cfg.check(kernel, function.limits(), self.info())?;
+        function.allow(cfg.shared_bytes, cfg.cluster > PORTABLE_CLUSTER)?;
+        let mut attributes = Attributes([CUlaunchAttribute::cluster([cfg.cluster, 1, 1]); 2], 1);
+        let config = attributes.config(cfg, ptr::null_mut());
+        let mut clusters = 0;
+        // SAFETY: the function is alive, `config` points to `attributes`, which outlives the call.
+        let code = unsafe { sys::cuOccupancyMaxActiveClusters(&mut clusters, function.raw(), &config) };
+        check("cuOccupancyMaxActiveClusters", code)?;
+        Ok(u32::try_from(clusters).unwrap_or(0))
+    }
+}
+
+/// The attributes of a launch, of which the first so many count.
+struct Attributes([CUlaunchAttribute; 2], u32);
+
+impl Attributes {
+    fn new(cfg: &LaunchConfig) -> Self {
+        let cluster = CUlaunchAttribute::cluster([cfg.cluster, 1, 1]);
+        let cooperative = CUlaunchAttribute::cooperative();
+        match (cfg.cluster > 1, cfg.cooperative) {
+            (true, true) => Self([cluster, cooperative], 2),
+            (true, false) => Self([cluster; 2], 1),
+            (false, true) => Self([cooperative; 2], 1),
+            (false, false) => Self([cooperative; 2], 0),
+        }
+    }
+
+    /// Points into `self`, so it is not to outlive it.
+    fn config(&mut self, cfg: &LaunchConfig, stream: sys::CUstream) -> CUlaunchConfig {
+        CUlaunchConfig {
+            grid: cfg.grid,
+            block: cfg.block,
+            shared_bytes: cfg.shared_bytes,
+            stream,
+            attributes: self.0.as_mut_ptr(),
+            attribute_count: self.1,
+        }
+    }
+}
+
+fn occupancy(function: &Function, threads: u32, shared_bytes: u32) -> Result<u32> {
+    let mut blocks = 0;
+    // SAFETY: the function is alive, `blocks` a valid place for the result.
+    let code = unsafe {
+        let (threads, shared) = (threads as i32, shared_bytes as usize);
+        sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, function.raw(), threads, shared)
+    };
+    check("cuOccupancyMaxActiveBlocksPerMultiprocessor", code)?;
+    Ok(u32::try_from(blocks).unwrap_or(0))
+}
+
+/// The size to tell the driver, which reads as much as the kernel takes; padding at the end is allowed.
+#[inline]
+fn check_arguments(function: &Function, args: &[u8]) -> Result<usize> {
+    const LARGEST_ALIGNMENT: usize = 16;
+    let Some(required) = function.argument_bytes() else { return Ok(args.len()) };
+    if args.len() >= required && args.len() - required < LARGEST_ALIGNMENT {
+        return Ok(required);
+    }
+    let (required, got) = (format!("{required} bytes"), format!("{} bytes", args.len()));
+    Err(Error::Parameter { op: function.name(), arg: "arguments", required, got })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_counted() {
+        let count = |cluster, cooperative| {
+            let (grid, block) = ([8, 1, 1], [64, 1, 1]);
+            Attributes::new(&LaunchConfig { grid, block, shared_bytes: 0, cluster, cooperative }).1
+        };
+        assert_eq!([count(1, false), count(2, false), count(1, true), count(2, true)], [0, 1, 1, 2]);
+    }
+}

@@ -1,0 +1,109 @@
+//! The PTX that is built into the library, packed by the build script: one family for each group of
+//! operations.
+
+use cuda_std::kernel::Kernel;
+
+use crate::cuda::{PtxArch, PtxFamily};
+use crate::error::{Error, Result};
+
+macro_rules! family {
+    ($name:literal) => {
+        PtxFamily::packed(
+            $name,
+            &[
+                (PtxArch::Sm90a, include!(concat!(env!("OUT_DIR"), "/", $name, ".sm_90a.rs"))),
+                (PtxArch::Sm80, include!(concat!(env!("OUT_DIR"), "/", $name, ".sm_80.rs"))),
+            ],
+        )
+    };
+}
+
+/// Kernels that measure and test the machine.
+pub static PROBE: PtxFamily = family!("probe");
+/// The masked softmax, forward and backward.
+pub static MASKED_SOFTMAX: PtxFamily = family!("masked_softmax");
+
+static FAMILIES: [&PtxFamily; 2] = [&PROBE, &MASKED_SOFTMAX];
+
+/// Every family.
+pub fn families() -> &'static [&'static PtxFamily] {
+    &FAMILIES
+}
+
+/// What `cargo xtask build-ptx` noted about the PTX, as JSON: sources, compiler, and each kernel's registers.
+pub fn manifest() -> &'static str {
+    include_str!("../ptx/manifest.json")
+}
+
+/// The family that holds a kernel.
+pub(crate) fn find<A>(kernel: &Kernel<A>) -> Result<&'static PtxFamily> {
+    FAMILIES.iter().copied().find(|family| family.name == kernel.family).ok_or_else(|| Error::Missing {
+        op: kernel.name,
+        arg: format!("host/ptx/{}.*.ptx", kernel.family),
+        required: "the kernel's family must be one that is built into the library",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn each_family_is_found_by_its_kernels_and_has_portable_code() {
+        assert_eq!(find(&kernels_gpu::probe::copy::ALL[0]).unwrap().name, "probe");
+        for family in families() {
+            assert!(family.archs().contains(&PtxArch::Sm80), "{}", family.name);
+            assert!(!family.kernels().is_empty(), "{}", family.name);
+        }
+    }
+
+    /// Family, architecture and name of each kernel of the manifest.
+    fn manifest_kernels() -> Vec<(&'static PtxFamily, PtxArch, String)> {
+        let manifest: Value = serde_json::from_str(manifest()).unwrap();
+        let mut kernels = Vec::new();
+        for family in families() {
+            for file in manifest["families"][family.name]["files"].as_object().unwrap().values() {
+                let of_file = |arch: &&PtxArch| file["arch"] == arch.to_string();
+                let arch = *family.archs().iter().find(of_file).unwrap();
+                let names =
+                    file["kernels"].as_array().unwrap().iter().map(|kernel| kernel["name"].as_str().unwrap());
+                kernels.extend(names.map(|name| (*family, arch, name.to_owned())));
+            }
+        }
+        kernels
+    }
+
+    #[test]
+    fn every_kernel_of_the_manifest_is_a_module_of_its_own() {
+        for (family, arch, name) in manifest_kernels() {
+            assert!(family.kernels().contains(&name.as_str()), "{name}");
+            let ptx = family.ptx(arch, &name).unwrap();
+            assert!(ptx.starts_with(".version ") && ptx.contains(&format!("\n.target {arch}\n")), "{name}");
+            assert_eq!(ptx.matches(".entry").count(), 1, "{name}");
+            assert!(ptx.contains(&format!(".visible .entry {name}(")), "{name}");
+        }
+    }
+
+    #[test]
+    fn modules_of_one_kernel_assemble() {
+        let Some(ptxas) = cuda_builder::find_ptxas() else { return };
+        let kernels = manifest_kernels();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kernel.ptx");
+        for (family, arch, name) in kernels.iter().step_by(kernels.len() / 8) {
+            std::fs::write(&path, family.ptx(*arch, name).unwrap()).unwrap();
+            let report = ptxas.assemble(&path, &arch.to_string(), &path.with_extension("cubin")).unwrap();
+            assert_eq!(report.kernels.len(), 1, "{name}");
+            assert_eq!(report.kernels[0].name, *name);
+        }
+    }
+
+    #[test]
+    fn the_program_stays_small() {
+        let packed: usize = families().iter().map(|family| family.packed_bytes()).sum();
+        println!("{packed} bytes");
+        assert!(packed < 3 << 19, "{packed} bytes of packed PTX");
+    }
+}

@@ -1,0 +1,145 @@
+//! Values that steer memory access (lengths, token ids) are checked by the kernels that read them.
+//!
+//! Such a kernel clamps the value, so that nothing is accessed out of bounds, and records the first bad
+//! one by an atomic minimum of `index << 32 | value` in a 64-bit word that starts with all bits set. The
+//! host looks at the words where it waits anyway: at read-backs and synchronisations. On the CPU the
+//! operation itself looks, right after its launches.
+
+use std::sync::Arc;
+
+use cuda_std::GlobalMut;
+use cuda_std::global::RawView;
+use simt::Memory;
+
+use crate::device::{Device, Gpu, Kind};
+use crate::error::{Error, Result};
+use crate::storage::out_of_memory;
+use crate::stream::Stream;
+
+mod gpu;
+
+pub(crate) use gpu::{GpuSlots, GraphSlots, capture};
+
+/// What a word holds where no value was bad.
+const NONE: u64 = u64::MAX;
+const WORD: usize = size_of::<u64>();
+
+/// What a word checks, for the error message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Check {
+    op: &'static str,
+    arg: &'static str,
+    min: i64,
+    max: i64,
+}
+
+impl Check {
+    fn result(&self, word: u64) -> Result<()> {
+        if word == NONE {
+            return Ok(());
+        }
+        let Check { op, arg, min, max } = *self;
+        Err(Error::Value { op, arg, index: word >> 32, min, max, got: i64::from(word as u32 as i32) })
+    }
+}
+
+/// A word for the first bad value of one argument. It lives at least until [`ValueSlot::finish`], and on a
+/// GPU until the work given to the stream before that is done.
+pub(crate) struct ValueSlot(Place);
+
+enum Place {
+    /// Boxed, since views point to the memory.
+    Cpu(Box<Memory>, Check),
+    Gpu {
+        gpu: Arc<Gpu>,
+        stream: Stream,
+        reserved: gpu::Reserved,
+    },
+}
+
+impl Device {
+    /// A word for the first value of `arg` that is not in `min..=max`, for kernels on this device's stream.
+    pub(crate) fn value_slot(
+        &self,
+        op: &'static str,
+        arg: &'static str,
+        min: i64,
+        max: i64,
+    ) -> Result<ValueSlot> {
+        let check = Check { op, arg, min, max };
+        Ok(ValueSlot(match self.kind() {
+            Kind::Cpu(_) => {
+                let memory = Memory::try_uninit(WORD).ok_or_else(|| out_of_memory(self.to_string(), WORD))?;
+                memory.set_name(arg);
+                memory.write(0, &NONE.to_ne_bytes());
+                Place::Cpu(Box::new(memory), check)
+            }
+            Kind::Cuda(gpu, stream) => {
+                let reserved = gpu.slots.reserve(&gpu.context, stream, check)?;
+                Place::Gpu { gpu: gpu.clone(), stream: stream.clone(), reserved }
+            }
+        }))
+    }
+}
+
+impl ValueSlot {
+    /// The word, for the kernel.
+    pub(crate) fn view(&self) -> GlobalMut<u64> {
+        let raw = match &self.0 {
+            Place::Cpu(memory, _) => RawView::checked(memory, 0, WORD),
+            Place::Gpu { reserved, .. } => reserved.view(),
+        };
+        // SAFETY: a 64-bit word, aligned to its size.
+        unsafe { GlobalMut::from_raw(raw) }
+    }
+
+    /// To be called when all kernels that have the word are launched. On the CPU this reports the bad
+    /// value; on a GPU the next read-back or synchronisation does.
+    pub(crate) fn finish(self) -> Result<()> {
+        match &self.0 {
+            Place::Cpu(memory, check) => {
+                let mut word = [0; WORD];
+                memory.read(0, &mut word);
+                check.result(u64::from_ne_bytes(word))
+            }
+            Place::Gpu { .. } => Ok(()), // when `self` drops
+        }
+    }
+}
+
+impl Drop for ValueSlot {
+    fn drop(&mut self) {
+        if let Place::Gpu { gpu, stream, reserved } = &self.0 {
+            gpu.slots.submit(reserved, stream);
+        }
+    }
+}
+
+/// [`Device::check_values`].
+pub(crate) fn check(device: &Device) -> Result<()> {
+    match device.kind() {
+        Kind::Cpu(_) => Ok(()), // reported by the operations themselves
+        Kind::Cuda(gpu, stream) => gpu.slots.check(stream),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_word_no_error() {
+        let slot = Device::cpu().value_slot("masked_softmax", "lengths", 0, 128).unwrap();
+        slot.finish().unwrap();
+    }
+
+    #[test]
+    fn a_word_names_index_and_value() {
+        let slot = Device::cpu().value_slot("masked_softmax", "lengths", 0, 128).unwrap();
+        if let Place::Cpu(memory, _) = &slot.0 {
+            memory.write(0, &(7 << 32 | 0xffff_fffe_u64).to_ne_bytes());
+        }
+        let error = slot.finish().unwrap_err();
+        assert_eq!(error.to_string(), "masked_softmax: `lengths[7]` must be in 0..=128, got -2");
+    }
+}

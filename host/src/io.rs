@@ -1,0 +1,126 @@
+//! Tensors in safetensors files.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use safetensors::SafeTensorError;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize_to_file};
+
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+/// The tensors of a file, by name.
+pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<BTreeMap<String, Tensor>> {
+    load_with_metadata(path, device).map(|(tensors, _)| tensors)
+}
+
+/// The tensors of a file and the notes in its header.
+pub fn load_with_metadata(
+    path: impl AsRef<Path>,
+    device: &Device,
+) -> Result<(BTreeMap<String, Tensor>, BTreeMap<String, String>)> {
+    let path = path.as_ref();
+    // Read, not mapped: a mapped file that somebody shortens would end the process.
+    let bytes = std::fs::read(path).map_err(|source| io_error(path, "read", source))?;
+    let format = |reason: String| Error::Format { path: path.into(), reason };
+    let file = SafeTensors::deserialize(&bytes).map_err(|error| format(error.to_string()))?;
+    let mut tensors = BTreeMap::new();
+    for (name, view) in file.iter() {
+        let refuse = |what: String| format(format!("tensor `{name}` has {what}"));
+        let dtype = from_file(view.dtype()).ok_or_else(|| refuse(format!("dtype {}", view.dtype())))?;
+        if view.shape().len() > crate::MAX_RANK {
+            return Err(refuse(format!("{} dimensions, of at most {}", view.shape().len(), crate::MAX_RANK)));
+        }
+        let tensor = Tensor::from_bytes(device, dtype, view.shape(), view.data())?;
+        tensors.insert(name.to_owned(), tensor);
+    }
+    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| format(error.to_string()))?;
+    let metadata = header.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
+    Ok((tensors, metadata))
+}
+
+/// Writes tensors, of any strides, and notes. The file appears complete or not at all; one that was there
+/// is replaced.
+pub fn save<'a, N: Into<String>>(
+    path: impl AsRef<Path>,
+    tensors: impl IntoIterator<Item = (N, &'a Tensor)>,
+    metadata: &BTreeMap<String, String>,
+) -> Result<()> {
+    let path = path.as_ref();
+    let mut held = BTreeMap::new();
+    for (name, tensor) in tensors {
+        held.insert(name.into(), (tensor, tensor.to_bytes()?));
+    }
+    let failed = |error: SafeTensorError| match error {
+        SafeTensorError::IoError(source) => io_error(path, "write", source),
+        other => Error::Format { path: path.into(), reason: other.to_string() },
+    };
+    let mut views = Vec::new();
+    for (name, (tensor, bytes)) in &held {
+        let view =
+            TensorView::new(to_file(tensor.dtype()), tensor.shape().to_vec(), bytes).map_err(failed)?;
+        views.push((name.as_str(), view));
+    }
+    let notes: HashMap<String, String> = metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    let notes = (!notes.is_empty()).then_some(notes);
+
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let io = |source| io_error(path, "write", source);
+    let file = new_file(folder).map_err(io)?;
+    serialize_to_file(views, notes, file.path()).map_err(failed)?;
+    file.persist(path).map_err(|error| io(error.error))?;
+    Ok(())
+}
+
+/// A file that is deleted unless it is given its name, with the rights that a new file usually has.
+fn new_file(folder: &Path) -> std::io::Result<tempfile::NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".warpwright-");
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.tempfile_in(folder)
+}
+
+fn io_error(path: &Path, action: &'static str, source: std::io::Error) -> Error {
+    Error::Io { path: path.into(), action, source }
+}
+
+fn from_file(dtype: Dtype) -> Option<DType> {
+    Some(match dtype {
+        Dtype::F32 => DType::F32,
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::BF16,
+        Dtype::F64 => DType::F64,
+        Dtype::BOOL => DType::Bool,
+        Dtype::U8 => DType::U8,
+        Dtype::I8 => DType::I8,
+        Dtype::I16 => DType::I16,
+        Dtype::I32 => DType::I32,
+        Dtype::U32 => DType::U32,
+        Dtype::I64 => DType::I64,
+        Dtype::U64 => DType::U64,
+        _ => return None,
+    })
+}
+
+fn to_file(dtype: DType) -> Dtype {
+    match dtype {
+        DType::F32 => Dtype::F32,
+        DType::F16 => Dtype::F16,
+        DType::BF16 => Dtype::BF16,
+        DType::F64 => Dtype::F64,
+        DType::Bool => Dtype::BOOL,
+        DType::U8 => Dtype::U8,
+        DType::I8 => Dtype::I8,
+        DType::I16 => Dtype::I16,
+        DType::I32 => Dtype::I32,
+        DType::U32 => Dtype::U32,
+        DType::I64 => Dtype::I64,
+        DType::U64 => Dtype::U64,
+    }
+}
+
+#[cfg(test)]
+mod tests;

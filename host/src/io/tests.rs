@@ -1,0 +1,127 @@
+use super::*;
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn load_error(path: &Path, bytes: &[u8]) -> String {
+    std::fs::write(path, bytes).unwrap();
+    let error = load(path, &Device::cpu()).unwrap_err();
+    assert!(matches!(error, Error::Format { .. }), "{error}");
+    let text = error.to_string();
+    assert!(!text.contains('\n'), "{text}");
+    text.replace(&path.display().to_string(), "FILE")
+}
+
+/// A file with this header and `data` bytes of data.
+fn raw(header: &str, data: usize) -> Vec<u8> {
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.resize(bytes.len() + data, 0);
+    bytes
+}
+
+#[test]
+fn tensors_and_notes_come_back() {
+    let (folder, cpu) = (folder(), Device::cpu());
+    let path = folder.path().join("a.safetensors");
+    let x = Tensor::from_slice(&cpu, &[2, 3], &[1.0f32, 2.0, 3.0, 4.0, 5.0, f32::NEG_INFINITY]).unwrap();
+    let keep = Tensor::from_slice(&cpu, &[2], &[true, false]).unwrap();
+    let empty = Tensor::from_slice::<u64>(&cpu, &[4, 0], &[]).unwrap();
+    let columns = x.transpose(0, 1).unwrap();
+    let notes = BTreeMap::from([("op".to_owned(), "softmax".to_owned())]);
+    save(&path, [("x", &x), ("columns", &columns), ("keep", &keep), ("empty", &empty)], &notes).unwrap();
+
+    let (tensors, read) = load_with_metadata(&path, &cpu).unwrap();
+    assert_eq!(read, notes);
+    assert_eq!(tensors.keys().collect::<Vec<_>>(), ["columns", "empty", "keep", "x"]);
+    assert_eq!(tensors["columns"].shape(), [3, 2]);
+    assert_eq!(tensors["columns"].to_vec::<f32>().unwrap(), [1.0, 4.0, 2.0, 5.0, 3.0, f32::NEG_INFINITY]);
+    assert_eq!(tensors["keep"].to_vec::<bool>().unwrap(), [true, false]);
+    assert_eq!((tensors["empty"].shape(), tensors["empty"].dtype()), (&[4, 0][..], DType::U64));
+
+    // Saving what was loaded gives the same file, in place of the old one, and leaves nothing else.
+    let before = std::fs::read(&path).unwrap();
+    save(&path, &tensors, &notes).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn every_dtype_survives_a_file() {
+    let (folder, cpu) = (folder(), Device::cpu());
+    let path = folder.path().join("a.safetensors");
+    use DType::*;
+    for dtype in [F32, F16, BF16, F64, Bool, U8, I8, I16, I32, U32, I64, U64] {
+        let bytes: Vec<u8> = (0..3 * dtype.size()).map(|i| (i % 2) as u8).collect();
+        let tensor = Tensor::from_bytes(&cpu, dtype, &[3], &bytes).unwrap();
+        save(&path, [("x", &tensor)], &BTreeMap::new()).unwrap();
+        let loaded = &load(&path, &cpu).unwrap()["x"];
+        assert_eq!((loaded.dtype(), loaded.to_bytes().unwrap()), (dtype, bytes));
+    }
+}
+
+#[test]
+fn broken_files_are_refused_in_one_line() {
+    let folder = folder();
+    let path = folder.path().join("a.safetensors");
+    let start = "FILE: not a safetensors file that can be read: ";
+    assert_eq!(load_error(&path, b""), format!("{start}header too small"));
+    assert_eq!(load_error(&path, &[0xff; 64]), format!("{start}header too large"));
+    assert!(load_error(&path, &raw("not json", 0)).starts_with(start));
+    let header = r#"{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
+    std::fs::write(&path, raw(header, 8)).unwrap();
+    assert_eq!(load(&path, &Device::cpu()).unwrap()["x"].to_vec::<f32>().unwrap(), [0.0; 2]);
+    load_error(&path, &raw(header, 7));
+    load_error(&path, &raw(header, 9));
+    for end in 0..raw(header, 8).len() {
+        load_error(&path, &raw(header, 8)[..end]);
+    }
+    load_error(&path, &raw(&header.replace("[2]", "[3]"), 8));
+    load_error(&path, &raw(&header.replace("[2]", "[4294967296,4294967296,4294967296]"), 8));
+}
+
+#[test]
+fn what_is_not_supported_is_named() {
+    let folder = folder();
+    let path = folder.path().join("a.safetensors");
+    let header = r#"{"x":{"dtype":"U16","shape":[2],"data_offsets":[0,4]}}"#;
+    assert_eq!(
+        load_error(&path, &raw(header, 4)),
+        "FILE: not a safetensors file that can be read: tensor `x` has dtype U16"
+    );
+    let header = r#"{"x":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}}"#;
+    assert_eq!(
+        load_error(&path, &raw(header, 1)),
+        "FILE: not a safetensors file that can be read: tensor `x` has 9 dimensions, of at most 8"
+    );
+}
+
+#[test]
+fn files_that_cannot_be_opened_say_why() {
+    let folder = folder();
+    let path = folder.path().join("missing/a.safetensors");
+    let text = |error: Error| error.to_string().replace(&path.display().to_string(), "FILE");
+    assert_eq!(
+        text(load(&path, &Device::cpu()).unwrap_err()),
+        "FILE: cannot read: No such file or directory (os error 2)"
+    );
+    let none = BTreeMap::<String, Tensor>::new();
+    let error = text(save(&path, &none, &BTreeMap::new()).unwrap_err());
+    assert!(error.starts_with("FILE: cannot write: No such file or directory"), "{error}");
+    // A folder in the place of the file: nothing is left behind.
+    assert!(matches!(save(folder.path(), &none, &BTreeMap::new()).unwrap_err(), Error::Io { .. }));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[cfg(unix)]
+#[test]
+fn saved_files_have_the_usual_rights() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder();
+    let (saved, plain) = (folder.path().join("a"), folder.path().join("b"));
+    save(&saved, &BTreeMap::<String, Tensor>::new(), &BTreeMap::new()).unwrap();
+    std::fs::write(&plain, b"").unwrap();
+    let mode = |path| std::fs::metadata(path).unwrap().permissions().mode();
+    assert_eq!(mode(&saved), mode(&plain));
+}

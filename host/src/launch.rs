@@ -1,0 +1,165 @@
+//! From a kernel's handle to a launch: on a GPU, or on the CPU under the checker.
+
+use cuda_std::kernel::{Kernel, KernelArgs};
+
+use crate::cuda::LaunchConfig;
+use crate::device::{Device, Kind};
+use crate::error::{Error, Result};
+use crate::families;
+
+/// The blocks of a launch and what each of them gets. The threads of a block are the kernel's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Blocks along x, y and z; without any, nothing is launched.
+    pub blocks: [u32; 3],
+    /// Bytes of dynamic shared memory of a block.
+    pub shared_bytes: u32,
+    /// Blocks of a cluster along x; 1 for no clusters.
+    pub cluster: u32,
+    /// Whether all blocks must run at once, so that they can wait for one another.
+    pub cooperative: bool,
+}
+
+impl Grid {
+    /// The most blocks along x; along y and z it is [`Grid::MAX_YZ`].
+    pub const MAX_X: u64 = i32::MAX as u64;
+    /// The most blocks along y and along z.
+    pub const MAX_YZ: u64 = u16::MAX as u64;
+
+    /// Blocks along x.
+    pub fn new(blocks: u64) -> Result<Grid> {
+        Grid::xyz(blocks, 1, 1)
+    }
+
+    /// Blocks along all three axes.
+    pub fn xyz(x: u64, y: u64, z: u64) -> Result<Grid> {
+        let side = |what, limit: u64, got: u64| match u32::try_from(got) {
+            Ok(side) if got <= limit => Ok(side),
+            _ => Err(Error::TooLarge { op: "launch", what, limit, got: got.to_string() }),
+        };
+        let blocks = [
+            side("blocks along x", Grid::MAX_X, x)?,
+            side("blocks along y", Grid::MAX_YZ, y)?,
+            side("blocks along z", Grid::MAX_YZ, z)?,
+        ];
+        Ok(Grid { blocks, shared_bytes: 0, cluster: 1, cooperative: false })
+    }
+
+    /// As many blocks along x as hold `items`, at `per_block` each (at least 1).
+    pub fn covering(items: u64, per_block: u64) -> Result<Grid> {
+        Grid::new(items.div_ceil(per_block.max(1)))
+    }
+
+    /// With dynamic shared memory.
+    pub fn shared(self, bytes: u32) -> Grid {
+        Grid { shared_bytes: bytes, ..self }
+    }
+
+    /// With clusters of `blocks` along x.
+    pub fn cluster(self, blocks: u32) -> Grid {
+        Grid { cluster: blocks, ..self }
+    }
+
+    /// With all blocks running at once.
+    pub fn cooperative(self) -> Grid {
+        Grid { cooperative: true, ..self }
+    }
+}
+
+impl Device {
+    /// Launches a kernel. On a GPU this returns before it is done; on the CPU it is done, and a mistake
+    /// that the checker finds is an error.
+    ///
+    /// # Safety
+    /// The kernel's own contract: the memory that `args` point to is on this device, large enough, and
+    /// not freed before the kernel is done.
+    pub unsafe fn launch<A: KernelArgs>(&self, kernel: &Kernel<A>, grid: Grid, args: A) -> Result<()> {
+        if grid.blocks.contains(&0) {
+            return Ok(());
+        }
+        match self.kind() {
+            Kind::Cpu(checks) => {
+                // SAFETY: the caller's contract.
+                launch_on_cpu(kernel, grid, *checks, &|| unsafe { (kernel.body)(args) })
+            }
+            Kind::Cuda(gpu, stream) => {
+                let info = gpu.context.info();
+                if kernel.requires_sm_90a && info.arch != (9, 0) {
+                    let (device, got) = (info.name.clone(), info.arch);
+                    return Err(Error::ArchitectureSpecific {
+                        kernel: kernel.name,
+                        device,
+                        required: (9, 0),
+                        got,
+                    });
+                }
+                let cfg = LaunchConfig {
+                    grid: grid.blocks,
+                    block: [kernel.bounds.threads, 1, 1],
+                    shared_bytes: grid.shared_bytes,
+                    cluster: grid.cluster,
+                    cooperative: grid.cooperative,
+                };
+                let (family, args) = (families::find(kernel)?, args.pack());
+                // SAFETY: the handle has the kernel's own argument types; the rest is the caller's contract.
+                unsafe { gpu.context.launch(family, kernel.name, &cfg, args.as_bytes(), stream.raw_arc()) }
+            }
+        }
+    }
+}
+
+fn launch_on_cpu<A>(
+    kernel: &Kernel<A>,
+    grid: Grid,
+    checks: simt::Checks,
+    body: &(dyn Fn() + Sync),
+) -> Result<()> {
+    let launch = simt::Launch {
+        kernel: kernel.name,
+        grid: grid.blocks,
+        block: [kernel.bounds.threads, 1, 1],
+        shared_bytes: grid.shared_bytes,
+        cluster: grid.cluster,
+        cooperative: grid.cooperative,
+        checks,
+        limits: simt::Limits::default(),
+        seed: 0,
+    };
+    check_limits(kernel.name, &launch)?;
+    match simt::launch(&launch, body) {
+        Ok(_) => Ok(()),
+        Err(report) => Err(Error::Checker { kernel: kernel.name.into(), report: report.to_string() }),
+    }
+}
+
+/// The limits that a GPU would hold the launch to, with the same errors.
+fn check_limits(kernel: &'static str, launch: &simt::Launch) -> Result<()> {
+    let at_most = |what, limit: u64, got: u64| {
+        if got <= limit { Ok(()) } else { Err(Error::LaunchLimit { kernel, what, limit, got }) }
+    };
+    let limits = &launch.limits;
+    let [x, y, z] = launch.grid.map(u64::from);
+    at_most("blocks along x", limits.max_grid[0].into(), x)?;
+    at_most("blocks along y", limits.max_grid[1].into(), y)?;
+    at_most("blocks along z", limits.max_grid[2].into(), z)?;
+    at_most("threads of a block", limits.max_threads_per_block.into(), launch.block[0].into())?;
+    at_most(
+        "bytes of shared memory a block",
+        limits.max_shared_per_block.into(),
+        launch.shared_bytes.into(),
+    )?;
+    at_most("blocks of a cluster", limits.max_cluster.into(), launch.cluster.into())?;
+    if launch.cluster == 0 || !launch.grid[0].is_multiple_of(launch.cluster) {
+        let got = format!("cluster {} of grid {:?}", launch.cluster, launch.grid);
+        let required = "a divisor of the grid's x".into();
+        return Err(Error::Parameter { op: kernel, arg: "cluster", required, got });
+    }
+    if launch.cooperative {
+        let limit = limits.resident_blocks(launch.block[0], launch.shared_bytes);
+        at_most("blocks of a cooperative grid", limit, x.saturating_mul(y).saturating_mul(z))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! From problem and plan to launches.
+
+use super::plan::{Alignment, Choice, Plan, Target};
+use super::problem::{MaskForm, Problem, RowDimension};
+use super::{MaskedSoftmax, OP};
+use crate::dtype::{DType, Element};
+use crate::error::{Error, Result};
+use crate::launch::Grid;
+use crate::tensor::Tensor;
+use cuda_std::divide::Divisor;
+use cuda_std::global::RawView;
+use cuda_std::kernel::Kernel;
+use cuda_std::{Float, Global, GlobalMut};
+use kernels_gpu::masked_softmax::{self as kernels, Exponent, MAX_ROW_DIMS, Params, RowDim, mask_kind};
+
+/// Rows of one launch: row numbers are divided as 31-bit numbers.
+const MAX_ROWS: u64 = (1 << 31) - 1;
+
+/// Computes y by the plan's kernel, or by `choice` where that can serve. The arguments are checked, and y
+/// matches x.
+pub fn run(
+    problem: &Problem,
+    x: &Tensor,
+    parameters: &MaskedSoftmax,
+    y: &Tensor,
+    choice: Option<Choice>,
+) -> Result<()> {
+    match problem.dtype {
+        DType::F16 => typed::<half::f16>(problem, x, parameters, y, choice),
+        DType::BF16 => typed::<half::bf16>(problem, x, parameters, y, choice),
+        _ => typed::<f32>(problem, x, parameters, y, choice),
+    }
+}
+
+/// What every kernel takes.
+type Args<T> = kernels::row::Args<T>;
+
+fn typed<T>(
+    problem: &Problem,
+    x: &Tensor,
+    parameters: &MaskedSoftmax,
+    y: &Tensor,
+    choice: Option<Choice>,
+) -> Result<()>
+where
+    T: Element
+        + Float
+        + kernels::row::Instances
+        + kernels::long_row::Instances
+        + kernels::row_bias::Instances
+        + kernels::cluster_row::Instances
+        + kernels::cluster_row_bias::Instances
+        + kernels::streamed::Instances
+        + kernels::streamed_bias::Instances
+        + kernels::strided::Instances,
+{
+    if problem.is_empty() {
+        return Ok(());
+    }
+    let device = x.device();
+    let on_device = |tensor: Option<&Tensor>, arg| tensor.map(|t| t.adopted(device, OP, arg)).transpose();
+    let (first, starts) =
+        (on_device(parameters.mask.first(), "mask")?, on_device(parameters.mask.second(), "starts")?);
+    let (mask, lengths) = if problem.has_lengths { (None, first) } else { (first, None) };
+    let raw = |tensor: &Option<Tensor>| tensor.as_ref().map_or(Ok(RawView::none()), Tensor::raw_view);
+    let slot =
+        |present: bool, arg| present.then(|| device.value_slot(OP, arg, 0, problem.cols as i64)).transpose();
+    let (lengths_slot, starts_slot) =
+        (slot(problem.has_lengths, "lengths")?, slot(problem.has_starts, "starts")?);
+    let fault = |slot: &Option<crate::faults::ValueSlot>| match slot {
+        Some(slot) => slot.view(),
+        // SAFETY: not used by a kernel without these bounds.
+        None => unsafe { GlobalMut::from_raw(RawView::none()) },
+    };
+    let aligned = |tensor: &Tensor| tensor.address().is_multiple_of(16);
+    let alignment = Alignment { x_and_y: aligned(x) && aligned(y), mask: mask.as_ref().is_none_or(aligned) };
+    let target = Target::of(device);
+    let plan = match choice {
+        None => Plan::new(problem, alignment, target),
+        Some(choice) => *Plan::candidates(problem, alignment, target)
+            .iter()
+            .find(|plan| plan.choice == choice)
+            .ok_or_else(|| Error::Parameter {
+                op: OP,
+                arg: "choice",
+                required: "one of the candidates for these operands".to_owned(),
+                got: format!("{choice:?}"),
+            })?,
+    };
+    // SAFETY: the views have the types that `Problem` checked.
+    let (mask_view, lengths_view, starts_view) = unsafe {
+        (Global::from_raw(raw(&mask)?), Global::from_raw(raw(&lengths)?), Global::from_raw(raw(&starts)?))
+    };
+    let (x_view, y_view) = (x.view::<T>()?, y.view_mut::<T>()?);
+    let faults = (fault(&lengths_slot), fault(&starts_slot));
+    for_each_piece(problem, |piece| {
+        let args: Args<T> = (
+            x_view,
+            mask_view,
+            lengths_view,
+            starts_view,
+            y_view,
+            faults.0,
+            faults.1,
+            params::<T>(problem, plan, &piece),
+        );
+        let kernel: &Kernel<Args<T>> = match (plan.choice, problem.has_bias()) {
+            (Choice::Row { index }, false) => &kernels::row::kernels::<T>()[index],
+            (Choice::Row { index }, true) => &kernels::row_bias::kernels::<T>()[index],
+            (Choice::LongRow { index }, _) => &kernels::long_row::kernels::<T>()[index],
+            (Choice::Cluster { index, .. }, false) => &kernels::cluster_row::kernels::<T>()[index],
+            (Choice::Cluster { index, .. }, true) => &kernels::cluster_row_bias::kernels::<T>()[index],
+            (Choice::Streamed, false) => &kernels::streamed::kernels::<T>()[0],
+            (Choice::Streamed, true) => &kernels::streamed_bias::kernels::<T>()[0],
+            (Choice::Strided, _) => &kernels::strided::kernels::<T>()[0],
+        };
+        let blocks = piece.rows().div_ceil(u64::from(plan.rows_per_block));
+        let grid = match plan.choice {
+            Choice::Cluster { blocks: size, .. } => Grid::new(blocks * u64::from(size))?.cluster(size),
+            _ => Grid::new(blocks)?,
+        };
+        // SAFETY: the operands match the parameters by `Problem` and `Plan`; tensors are freed in the order
+        // of their streams, which `adopted` has made wait for one another.
+        unsafe { device.launch(kernel, grid, args) }
+    })?;
+    [lengths_slot, starts_slot].into_iter().flatten().try_for_each(|slot| slot.finish())
+}
+
+/// Rows that one launch takes: all of them, unless their number passes 31 bits.
+struct Piece<'a> {
+    /// Outermost first.
+    dims: &'a [RowDimension],
+    /// How many of the outermost dimension.
+    outer: usize,
+    /// The first row's place in each operand.
+    base: Base,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Base {
+    x: i64,
+    y: i64,
+    mask: i64,
+    lengths: i64,
+    starts: i64,
+    query: i64,
+}
+
+impl Piece<'_> {
+    fn rows(&self) -> u64 {
+        self.outer as u64 * self.dims.iter().skip(1).map(|dim| dim.extent as u64).product::<u64>()
+    }
+}
+
+/// Cuts the rows along their outermost dimensions into pieces of fewer than 2^31.
+fn for_each_piece(problem: &Problem, mut launch: impl FnMut(Piece) -> Result<()>) -> Result<()> {
+    cut(&problem.rows, problem.cols as u64, MAX_ROWS, Base::default(), &mut launch)
+}
+
+fn cut(
+    dims: &[RowDimension],
+    cols: u64,
+    max_rows: u64,
+    base: Base,
+    launch: &mut impl FnMut(Piece) -> Result<()>,
+) -> Result<()> {
+    let Some((outer, inner)) = dims.split_first() else {
+        return launch(Piece { dims, outer: 1, base });
+    };
+    let inner_rows: u64 = inner.iter().map(|dim| dim.extent as u64).product();
+    let step = (max_rows / inner_rows).min(outer.extent as u64) as usize;
+    let at = |index: usize| {
+        let index = index as i64;
+        Base {
+            x: base.x + index * outer.x as i64,
+            y: base.y + index * (inner_rows * cols) as i64,
+            mask: base.mask + index * outer.mask as i64,
+            lengths: base.lengths + index * outer.lengths as i64,
+            starts: base.starts + index * outer.starts as i64,
+            query: base.query + index * outer.query as i64,
+        }
+    };
+    if step == 0 {
+        return (0..outer.extent).try_for_each(|index| cut(inner, cols, max_rows, at(index), launch));
+    }
+    (0..outer.extent)
+        .step_by(step)
+        .try_for_each(|index| launch(Piece { dims, outer: step.min(outer.extent - index), base: at(index) }))
+}
+
+fn params<T: Float>(problem: &Problem, plan: Plan, piece: &Piece) -> Params {
+    let scale = problem.scale;
+    // With a bias or a tiny scale the scores are scaled before the maximum; else the exponent scales the
+    // differences, and a negative scale flips the signs.
+    let bias = problem.has_bias() || problem.has_tiny_scale();
+    let factor = if bias || scale == 0.0 { 1.0 } else { f64::from(scale.abs()) };
+    let one = Divisor::new(1).expect("1 divides");
+    let unused = RowDim { x: 0, mask: 0, lengths: 0, starts: 0, query: 0, extent: one };
+    let mut dims = [unused; MAX_ROW_DIMS];
+    let outermost = piece.dims.len().saturating_sub(1);
+    for (slot, (i, dim)) in dims.iter_mut().zip(piece.dims.iter().rev().enumerate()) {
+        let extent = if i == outermost { piece.outer } else { dim.extent };
+        *slot = RowDim {
+            x: dim.x as i64,
+            mask: dim.mask as i64,
+            lengths: dim.lengths as i64,
+            starts: dim.starts as i64,
+            query: dim.query as i32,
+            extent: u32::try_from(extent).ok().and_then(Divisor::new).unwrap_or(one),
+        };
+    }
+    Params {
+        dims,
+        x_base: piece.base.x,
+        y_base: piece.base.y,
+        mask_base: piece.base.mask,
+        lengths_base: piece.base.lengths,
+        starts_base: piece.base.starts,
+        query_base: piece.base.query,
+        x_len: problem.x_reach as i64,
+        mask_len: problem.mask_reach as i64,
+        x_stride: problem.x_stride as i64,
+        mask_stride: problem.mask_stride as i64,
+        exponent: Exponent::new(factor),
+        scale: if bias || scale == 0.0 { scale } else { scale.signum() },
+        dim_count: piece.dims.len() as u32,
+        rows: piece.rows() as u32,
+        cols: problem.cols as u32,
+        mask_kind: match problem.mask {
+            MaskForm::None => mask_kind::NONE,
+            MaskForm::Keep | MaskForm::Drop => mask_kind::BYTES,
+            MaskForm::Bias(dtype) if dtype == problem.dtype => mask_kind::BIAS,
+            MaskForm::Bias(_) => mask_kind::BIAS_F32,
+        },
+        mask_invert: if problem.mask == MaskForm::Drop { u32::MAX } else { 0 },
+        flip: if scale < 0.0 && !bias { T::SIGN_WORD } else { 0 },
+        ragged: u32::from(plan.ragged),
+        has_lengths: u32::from(problem.has_lengths),
+        has_starts: u32::from(problem.has_starts),
+        causal: u32::from(problem.causal_offset.is_some()),
+        causal_offset: problem.causal_offset.unwrap_or(0),
+    }
+}

@@ -1,0 +1,228 @@
+//! What is chosen: the kernel and its launch, from the problem alone.
+
+use super::problem::Problem;
+use crate::device::Device;
+use crate::dtype::DType;
+use kernels_gpu::masked_softmax as kernels;
+
+/// The GPU that a plan is for; the CPU runs what the newest would.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Thread-block clusters: sm_90a.
+    pub clusters: bool,
+}
+
+impl Target {
+    /// The target of tensors on `device`.
+    pub fn of(device: &Device) -> Target {
+        Target { clusters: device.info().is_none_or(|info| info.arch == (9, 0)) }
+    }
+}
+
+/// Where the operands' first elements lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alignment {
+    /// Both x and y start at a multiple of 16 bytes.
+    pub x_and_y: bool,
+    /// The mask does.
+    pub mask: bool,
+}
+
+impl Alignment {
+    /// That of whole allocations.
+    pub fn of_allocations() -> Alignment {
+        Alignment { x_and_y: true, mask: true }
+    }
+}
+
+/// Which kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Held in registers.
+    Row {
+        /// The instance of `row`, or of `row_bias`.
+        index: usize,
+    },
+    /// Held in registers, longer, without a bias; sm_90a.
+    LongRow {
+        /// The instance of `long_row`.
+        index: usize,
+    },
+    /// Held in the registers of a cluster.
+    Cluster {
+        /// The instance of `cluster_row`, or of `cluster_row_bias`.
+        index: usize,
+        /// Blocks of the cluster.
+        blocks: u32,
+    },
+    /// Read twice.
+    Streamed,
+    /// Element by element.
+    Strided,
+}
+
+/// A kernel and how the rows are dealt out to its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The kernel.
+    pub choice: Choice,
+    /// Rows that a block takes; for clusters, that a cluster takes.
+    pub rows_per_block: u32,
+    /// Whether rows may start or end inside a 16-byte pack.
+    pub ragged: bool,
+}
+
+impl Plan {
+    /// The kernel for the problem: the first of [`Plan::candidates`].
+    pub fn new(problem: &Problem, alignment: Alignment, target: Target) -> Plan {
+        Plan::dispatch(problem, alignment, target, |plans| plans.next().unwrap_or(STRIDED))
+    }
+
+    /// Every kernel that can serve the problem, the preferred one first.
+    pub fn candidates(problem: &Problem, alignment: Alignment, target: Target) -> Vec<Plan> {
+        Plan::dispatch(problem, alignment, target, |plans| plans.collect())
+    }
+
+    /// Hands the candidates to `visit`, one by one: planning a launch allocates nothing.
+    fn dispatch<R>(
+        problem: &Problem,
+        alignment: Alignment,
+        target: Target,
+        visit: impl FnOnce(&mut dyn Iterator<Item = Plan>) -> R,
+    ) -> R {
+        match problem.dtype {
+            DType::F16 => Plan::typed::<half::f16, R>(problem, alignment, target, visit),
+            DType::BF16 => Plan::typed::<half::bf16, R>(problem, alignment, target, visit),
+            _ => Plan::typed::<f32, R>(problem, alignment, target, visit),
+        }
+    }
+
+    fn typed<T: Instances, R>(
+        problem: &Problem,
+        alignment: Alignment,
+        target: Target,
+        visit: impl FnOnce(&mut dyn Iterator<Item = Plan>) -> R,
+    ) -> R {
+        let pack = 16 / problem.dtype.size();
+        let strided = STRIDED;
+        let Some(ragged) = layout(problem, alignment, pack) else {
+            return visit(&mut [strided].into_iter());
+        };
+        if problem.has_tiny_scale() && !problem.has_bias() {
+            return visit(&mut [strided].into_iter()); // which scales first, at no cost to the others
+        }
+        // A ragged row may begin at the last element of its first pack.
+        let packs = (problem.cols + if ragged { pack - 1 } else { 0 }).div_ceil(pack);
+        let bias = problem.has_bias();
+        let (table, clusters) = if bias { (T::ROW_BIAS, T::CLUSTER_BIAS) } else { (T::ROW, T::CLUSTER) };
+        let long: &[RowShape] = if bias || !target.clusters { &[] } else { T::LONG_ROW };
+        let serves = move |shape: &RowShape| shape.capacity() >= packs;
+        let row = move |(index, shape): (usize, &RowShape)| {
+            let rows_per_block = kernels::rows_per_block(shape.lanes, shape.threads);
+            serves(shape).then_some(Plan { choice: Choice::Row { index }, rows_per_block, ragged })
+        };
+        // Where both serve, the long kernels are faster.
+        let short =
+            table.iter().take_while(|shape| long.first().is_none_or(|l| shape.capacity() < l.capacity()));
+        let short = short.count();
+        let (before, after) = (0..short, short..table.len());
+        let rows = move |range: core::ops::Range<usize>| {
+            table.iter().enumerate().skip(range.start).take(range.len()).filter_map(row)
+        };
+        let long = long
+            .iter()
+            .enumerate()
+            .filter(move |(_, shape)| serves(shape))
+            .map(move |(index, _)| Plan { choice: Choice::LongRow { index }, rows_per_block: 1, ragged });
+        let clusters =
+            clusters.iter().enumerate().filter(move |_| target.clusters).filter_map(move |(index, shape)| {
+                let blocks = packs.div_ceil(shape.capacity()).next_power_of_two() as u32;
+                let choice = Choice::Cluster { index, blocks };
+                (blocks <= kernels::MAX_CLUSTER).then_some(Plan { choice, rows_per_block: 1, ragged })
+            });
+        let streamed = Plan { choice: Choice::Streamed, rows_per_block: 1, ragged };
+        let all = rows(before).chain(long).chain(rows(after)).chain(clusters).chain([streamed, strided]);
+        visit(&mut { all })
+    }
+}
+
+/// The kernel that serves everything: four warps a block, a row each.
+const STRIDED: Plan = Plan { choice: Choice::Strided, rows_per_block: 4, ragged: false };
+
+/// Whether rows of packs can serve the problem, and whether they are ragged; `None` where they cannot.
+fn layout(problem: &Problem, alignment: Alignment, pack: usize) -> Option<bool> {
+    if problem.x_stride != 1 || problem.mask_stride != 1 || !alignment.x_and_y || !alignment.mask {
+        return None;
+    }
+    // Rows of x and y must start alike, modulo a pack.
+    let mut y_stride = problem.cols as u64;
+    let mut ragged = !problem.cols.is_multiple_of(pack);
+    for dim in problem.rows.iter().rev() {
+        let x_stride = dim.x as u64;
+        if !x_stride.wrapping_sub(y_stride).is_multiple_of(pack as u64) {
+            return None;
+        }
+        ragged |= !x_stride.is_multiple_of(pack as u64);
+        y_stride = y_stride.wrapping_mul(dim.extent as u64);
+    }
+    Some(ragged)
+}
+
+/// What a plan looks at of an instance of a register kernel.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowShape {
+    lanes: usize,
+    packs: usize,
+    threads: u32,
+}
+
+impl RowShape {
+    /// The packs of a row that it holds.
+    fn capacity(&self) -> usize {
+        self.lanes * self.packs
+    }
+}
+
+/// The plan tables of an element type: the constants of its kernels, in their order.
+pub(super) trait Instances: Copy + 'static {
+    const ROW: &'static [RowShape];
+    const LONG_ROW: &'static [RowShape];
+    const ROW_BIAS: &'static [RowShape];
+    const CLUSTER: &'static [RowShape];
+    const CLUSTER_BIAS: &'static [RowShape];
+}
+
+macro_rules! table {
+    ($kernel:ident, $ty:ty) => {{
+        const KERNELS: &[cuda_std::kernel::Kernel<kernels::$kernel::Args<$ty>>] =
+            <$ty as kernels::$kernel::Instances>::ALL;
+        const TABLE: [RowShape; KERNELS.len()] = {
+            let mut table = [RowShape { lanes: 0, packs: 0, threads: 0 }; KERNELS.len()];
+            let mut i = 0;
+            while i < KERNELS.len() {
+                let kernel = &KERNELS[i];
+                table[i] = RowShape {
+                    lanes: kernel.constant("LANES"),
+                    packs: kernel.constant("PACKS"),
+                    threads: kernel.bounds.threads,
+                };
+                i += 1;
+            }
+            table
+        };
+        &TABLE
+    }};
+}
+
+macro_rules! instances {
+    ($($ty:ty),*) => {$(
+        impl Instances for $ty {
+            const ROW: &'static [RowShape] = table!(row, $ty);
+            const LONG_ROW: &'static [RowShape] = table!(long_row, $ty);
+            const ROW_BIAS: &'static [RowShape] = table!(row_bias, $ty);
+            const CLUSTER: &'static [RowShape] = table!(cluster_row, $ty);
+            const CLUSTER_BIAS: &'static [RowShape] = table!(cluster_row_bias, $ty);
+        }
+    )*};
+}
+instances!(f32, half::f16, half::bf16);

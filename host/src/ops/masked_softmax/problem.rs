@@ -1,0 +1,252 @@
+//! What is asked: the checked arguments, as extents and strides.
+
+use super::{Causal, Described, Mask, MaskedSoftmax, OP};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::shape;
+use crate::tensor::Desc;
+
+/// Most columns: window columns are 31-bit numbers.
+const MAX_COLS: usize = (1 << 31) - 1024;
+
+/// Which kind of mask the kernels apply, beside the range of columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaskForm {
+    /// None.
+    None,
+    /// Bytes; non-zero keeps.
+    Keep,
+    /// Bytes; non-zero drops.
+    Drop,
+    /// Numbers of this type to add.
+    Bias(DType),
+}
+
+/// One dimension of the rows, with the step along it in each operand; steps count elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowDimension {
+    /// How many.
+    pub extent: usize,
+    /// x.
+    pub x: isize,
+    /// The mask.
+    pub mask: isize,
+    /// The lengths.
+    pub lengths: isize,
+    /// The starts.
+    pub starts: isize,
+    /// The query position.
+    pub query: isize,
+}
+
+/// A checked request.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// The type of x and y.
+    pub dtype: DType,
+    /// The dimensions of the rows, outermost first, with neighbours merged where every operand allows it.
+    pub rows: Vec<RowDimension>,
+    /// Columns.
+    pub cols: usize,
+    /// Column stride of x.
+    pub x_stride: isize,
+    /// Column stride of the mask.
+    pub mask_stride: isize,
+    /// Elements from the first of x to one past its last.
+    pub x_reach: usize,
+    /// Elements from the first of the mask to one past its last.
+    pub mask_reach: usize,
+    /// The mask's kind.
+    pub mask: MaskForm,
+    /// Whether lengths are given.
+    pub has_lengths: bool,
+    /// Whether starts are given.
+    pub has_starts: bool,
+    /// What is added to a query's position to give its last column.
+    pub causal_offset: Option<i32>,
+    /// The scale.
+    pub scale: f32,
+}
+
+impl Problem {
+    /// Checks everything that can be checked without reading an element.
+    pub fn new<D: Described>(x: &Desc, parameters: &MaskedSoftmax<D>) -> Result<Problem> {
+        if !matches!(x.dtype(), DType::F32 | DType::F16 | DType::BF16) {
+            let required = "f32, f16 or bf16".to_owned();
+            return Err(Error::DType { op: OP, arg: "x", required, got: x.dtype() });
+        }
+        let Some((&cols, outer)) = x.shape().split_last() else {
+            return Err(Error::Shape { op: OP, arg: "x", required: "[.., K]".to_owned(), got: vec![] });
+        };
+        if cols > MAX_COLS {
+            let got = cols.to_string();
+            return Err(Error::TooLarge { op: OP, what: "columns of `x`", limit: MAX_COLS as u64, got });
+        }
+        if !parameters.scale.is_finite() {
+            let (required, got) = ("finite".to_owned(), parameters.scale.to_string());
+            return Err(Error::Parameter { op: OP, arg: "scale", required, got });
+        }
+        let x_reach = reach("x", x)?;
+        let none = vec![0isize; outer.len() + 1];
+        let (mut mask_strides, mut lengths_strides, mut starts_strides) =
+            (none.clone(), none[1..].to_vec(), none[1..].to_vec());
+        let (mut form, mut mask_reach) = (MaskForm::None, 0);
+        let bytes: &[DType] = &[DType::U8, DType::Bool];
+        let mut dense = |arg, mask: &D, dtypes: &[DType]| {
+            mask_strides = operand(x, x.shape(), arg, mask.described(), dtypes)?;
+            mask_reach = reach(arg, mask.described())?;
+            Ok(mask.described().dtype())
+        };
+        let (mut has_lengths, mut has_starts) = (false, false);
+        match parameters.mask {
+            Mask::None => {}
+            Mask::Keep(mask) => {
+                dense("keep", mask, bytes)?;
+                form = MaskForm::Keep;
+            }
+            Mask::Drop(mask) => {
+                dense("drop", mask, bytes)?;
+                form = MaskForm::Drop;
+            }
+            Mask::Bias(mask) => form = MaskForm::Bias(dense("bias", mask, &[x.dtype(), DType::F32])?),
+            Mask::Range { lengths, starts } => {
+                if let Some(lengths) = lengths {
+                    lengths_strides = operand(x, outer, "lengths", lengths.described(), &[DType::I32])?;
+                    has_lengths = true;
+                }
+                if let Some(starts) = starts {
+                    starts_strides = operand(x, outer, "starts", starts.described(), &[DType::I32])?;
+                    has_starts = true;
+                }
+            }
+        }
+        let queries = outer.last().copied().unwrap_or(1);
+        let causal_offset =
+            parameters.causal.map(|causal| causal_offset(causal, queries, cols)).transpose()?;
+        let mut query_strides = none[1..].to_vec();
+        if let (Some(_), Some(last)) = (causal_offset, query_strides.last_mut()) {
+            *last = 1;
+        }
+        let (x_stride, mask_stride) = (x.strides()[outer.len()], mask_strides[outer.len()]);
+        let merged = shape::merge(
+            outer,
+            [
+                &x.strides()[..outer.len()],
+                &mask_strides[..outer.len()],
+                &lengths_strides,
+                &starts_strides,
+                &query_strides,
+            ],
+        );
+        let rows = (0..merged.shape.len())
+            .map(|dim| RowDimension {
+                extent: merged.shape[dim],
+                x: merged.strides[0][dim],
+                mask: merged.strides[1][dim],
+                lengths: merged.strides[2][dim],
+                starts: merged.strides[3][dim],
+                query: merged.strides[4][dim],
+            })
+            .collect();
+        Ok(Problem {
+            dtype: x.dtype(),
+            rows,
+            cols,
+            x_stride: if cols == 1 { 1 } else { x_stride },
+            mask_stride: if cols == 1 || form == MaskForm::None { 1 } else { mask_stride },
+            x_reach,
+            mask_reach,
+            mask: form,
+            has_lengths,
+            has_starts,
+            causal_offset,
+            scale: parameters.scale,
+        })
+    }
+
+    /// Rows.
+    pub fn row_count(&self) -> u64 {
+        self.rows.iter().map(|dim| dim.extent as u64).product()
+    }
+
+    /// Whether there is nothing to compute.
+    pub fn is_empty(&self) -> bool {
+        self.cols == 0 || self.row_count() == 0
+    }
+
+    /// Whether a number is added to the scores.
+    pub fn has_bias(&self) -> bool {
+        matches!(self.mask, MaskForm::Bias(_))
+    }
+
+    /// Whether the scale is so small that differences of scores count although they pass f32: scores must
+    /// then be scaled before they are subtracted.
+    pub fn has_tiny_scale(&self) -> bool {
+        // 2^-200 is 0 in f32, and finite scores differ by less than 2^129.
+        const TINY: f32 = 1.0 / (1u128 << 120) as f32;
+        self.scale != 0.0 && self.scale.abs() < TINY
+    }
+}
+
+/// Checks y against x.
+pub fn check_output(x: &Desc, y: &Desc) -> Result<()> {
+    if y.dtype() != x.dtype() {
+        return Err(Error::DType { op: OP, arg: "y", required: x.dtype().to_string(), got: y.dtype() });
+    }
+    if y.shape() != x.shape() {
+        let (required, got) = (format!("{:?}", x.shape()), y.shape().to_vec());
+        return Err(Error::Shape { op: OP, arg: "y", required, got });
+    }
+    if !y.is_contiguous() {
+        let got = y.strides().iter().map(|&stride| stride as i64).collect();
+        return Err(Error::Strides { op: OP, arg: "y", required: "contiguous strides", got });
+    }
+    Ok(())
+}
+
+/// The strides by which `given` walks along `shape`, after checks of its type and device.
+fn operand(
+    x: &Desc,
+    shape: &[usize],
+    arg: &'static str,
+    given: &Desc,
+    dtypes: &[DType],
+) -> Result<Vec<isize>> {
+    if !dtypes.contains(&given.dtype()) {
+        let mut names: Vec<&str> = dtypes.iter().map(|dtype| dtype.name()).collect();
+        names.dedup();
+        return Err(Error::DType { op: OP, arg, required: names.join(" or "), got: given.dtype() });
+    }
+    if !given.device().same_device(x.device()) {
+        let (required, got) = (x.device().to_string(), given.device().to_string());
+        return Err(Error::DeviceMismatch { op: OP, arg, required, got });
+    }
+    reach(arg, given)?;
+    Ok(shape::broadcast_strides(OP, arg, given.shape(), given.strides(), shape)?.to_vec())
+}
+
+/// One past the highest element index that the tensor reaches.
+fn reach(arg: &'static str, desc: &Desc) -> Result<usize> {
+    if desc.is_empty() {
+        return Ok(0);
+    }
+    match shape::reach(desc.shape(), desc.strides()) {
+        Some((0, high)) => Ok(high as usize + 1),
+        _ => {
+            let got = desc.strides().iter().map(|&stride| stride as i64).collect();
+            Err(Error::Strides { op: OP, arg, required: "strides that are not negative", got })
+        }
+    }
+}
+
+fn causal_offset(causal: Causal, queries: usize, cols: usize) -> Result<i32> {
+    match causal {
+        Causal::Offset(offset) => Ok(offset),
+        Causal::BottomRight => i32::try_from(cols as i64 - queries as i64).map_err(|_| Error::TooLarge {
+            op: OP,
+            what: "queries of a causal `x`",
+            limit: i32::MAX as u64,
+            got: queries.to_string(),
+        }),
+    }
+}

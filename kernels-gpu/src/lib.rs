@@ -1,0 +1,11 @@
+//! Warpwright's kernels: `no_std` Rust that rustc compiles to PTX, and that runs on the CPU under the
+//! checker. One module for each family of operations; each is a PTX file of its own.
+
+#![cfg_attr(target_arch = "nvptx64", no_std)]
+#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch))]
+#![deny(missing_docs)]
+
+#[cfg(feature = "masked_softmax")]
+pub mod masked_softmax;
+#[cfg(feature = "probe")]
+pub mod probe;

@@ -1,0 +1,347 @@
+//! Rows that fit in registers: read once, written once.
+//!
+//! Short rows take a part of a warp (`LANES` ≤ 32), with up to four packs a thread, so that enough loads are
+//! in flight; longer rows take a block of `LANES` threads, whose warps meet once: each brings its own
+//! maximum and its sum relative to that.
+
+use super::held::{Held, Normaliser, Packed, Wide, column, finite_or_zero, read_x, store, store_nan_row};
+use super::locate::{Row, locate};
+use super::{Operands, Params};
+use cuda_std::prelude::*;
+
+/// Rows held packed: no mask or a byte mask. Registers for the row: `4·PACKS`.
+///
+/// # Safety
+/// The operands match `p`, whose rows have at most `LANES·PACKS` packs; the grid covers the rows.
+#[kernel(
+    family = "masked_softmax",
+    types = [f32, f16, bf16],
+    instances = [
+        { LANES: 1, PACKS: 1; threads: 128 },
+        { LANES: 1, PACKS: 2; threads: 128 },
+        { LANES: 1, PACKS: 4; threads: 128 },
+        { LANES: 2, PACKS: 4; threads: 128 },
+        { LANES: 4, PACKS: 3; threads: 128 },
+        { LANES: 4, PACKS: 4; threads: 128 },
+        { LANES: 4, PACKS: 5; threads: 128 },
+        { LANES: 8, PACKS: 3; threads: 128 },
+        { LANES: 8, PACKS: 4; threads: 128 },
+        { LANES: 8, PACKS: 5; threads: 128 },
+        { LANES: 16, PACKS: 3; threads: 128 },
+        { LANES: 8, PACKS: 7; threads: 128 },
+        { LANES: 16, PACKS: 4; threads: 128 },
+        { LANES: 32, PACKS: 3; threads: 128 },
+        { LANES: 16, PACKS: 7; threads: 128 },
+        { LANES: 32, PACKS: 4; threads: 128 },
+        { LANES: 64, PACKS: 3; threads: 64 },
+        { LANES: 64, PACKS: 4; threads: 64 },
+        { LANES: 128, PACKS: 3; threads: 128 },
+        { LANES: 128, PACKS: 4; threads: 128 },
+        { LANES: 128, PACKS: 5; threads: 128 },
+        { LANES: 256, PACKS: 4; threads: 256 },
+        { LANES: 256, PACKS: 5; threads: 256 },
+        { LANES: 512, PACKS: 4; threads: 512, min_blocks: 2 },
+    ],
+)]
+pub unsafe fn row<T: Float, const LANES: usize, const PACKS: usize>(
+    x: Global<T>,
+    mask: Global<u8>,
+    lengths: Global<i32>,
+    starts: Global<i32>,
+    y: GlobalMut<T>,
+    lengths_fault: GlobalMut<u64>,
+    starts_fault: GlobalMut<u64>,
+    p: Params,
+) {
+    let operands = Operands { x, mask, lengths, starts, y, lengths_fault, starts_fault };
+    // SAFETY: the caller's contract.
+    unsafe { rows::<T, Packed, LANES, PACKS>(&operands, &p) }
+}
+
+/// Longer rows held packed, for Hopper alone: the ptxas of other GPUs spills eight packs of a ragged row.
+///
+/// # Safety
+/// As [`row()`](fn@row).
+#[kernel(
+    family = "masked_softmax",
+    types = [f32, f16, bf16],
+    requires = "sm_90a",
+    instances = [
+        { LANES: 256, PACKS: 8; threads: 256, min_blocks: 4 },
+        { LANES: 512, PACKS: 8; threads: 512, min_blocks: 2 },
+        { LANES: 1024, PACKS: 8; threads: 1024, min_blocks: 1 },
+    ],
+)]
+pub unsafe fn long_row<T: Float, const LANES: usize, const PACKS: usize>(
+    x: Global<T>,
+    mask: Global<u8>,
+    lengths: Global<i32>,
+    starts: Global<i32>,
+    y: GlobalMut<T>,
+    lengths_fault: GlobalMut<u64>,
+    starts_fault: GlobalMut<u64>,
+    p: Params,
+) {
+    let operands = Operands { x, mask, lengths, starts, y, lengths_fault, starts_fault };
+    // SAFETY: the caller's contract.
+    unsafe { rows::<T, Packed, LANES, PACKS>(&operands, &p) }
+}
+
+/// Rows with a bias, held in f32: registers for a row of 16-bit scores are `8·PACKS`.
+///
+/// # Safety
+/// As [`row()`](fn@row).
+#[kernel(
+    family = "masked_softmax",
+    types = [f32, f16, bf16],
+    instances = [
+        { LANES: 1, PACKS: 2; threads: 128 },
+        { LANES: 4, PACKS: 2; threads: 128 },
+        { LANES: 8, PACKS: 4; threads: 128 },
+        { LANES: 16, PACKS: 4; threads: 128 },
+        { LANES: 32, PACKS: 4; threads: 128 },
+        { LANES: 128, PACKS: 2; threads: 128 },
+        { LANES: 128, PACKS: 4; threads: 128 },
+        { LANES: 256, PACKS: 4; threads: 256 },
+        { LANES: 512, PACKS: 4; threads: 512, min_blocks: 1 },
+    ],
+)]
+pub unsafe fn row_bias<T: Float, const LANES: usize, const PACKS: usize>(
+    x: Global<T>,
+    mask: Global<u8>,
+    lengths: Global<i32>,
+    starts: Global<i32>,
+    y: GlobalMut<T>,
+    lengths_fault: GlobalMut<u64>,
+    starts_fault: GlobalMut<u64>,
+    p: Params,
+) {
+    let operands = Operands { x, mask, lengths, starts, y, lengths_fault, starts_fault };
+    // SAFETY: the caller's contract.
+    unsafe { rows::<T, Wide, LANES, PACKS>(&operands, &p) }
+}
+
+/// Rows of a launch of the [`row()`](fn@row) kernels that one block takes.
+pub const fn rows_per_block(lanes: usize, threads: u32) -> u32 {
+    if lanes > 32 { 1 } else { threads / lanes as u32 }
+}
+
+#[inline(always)]
+unsafe fn rows<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
+    operands: &Operands<T>,
+    p: &Params,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if const { LANES > 32 } {
+            block_row::<T, H, LANES, PACKS>(operands, p);
+        } else {
+            warp_rows::<T, H, LANES, PACKS>(operands, p);
+        }
+    }
+}
+
+/// Loads `PACKS` packs of a row, `LANES` apart, the first at pack `first`.
+///
+/// # Safety
+/// As [`Held::read_mask`].
+#[inline(always)]
+pub(super) unsafe fn load_packs<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
+    operands: &Operands<T>,
+    p: &Params,
+    row: &Row,
+    first: u32,
+) -> [H; PACKS] {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let x = read_x::<T, LANES, PACKS>(operands, p, row, first);
+        // Masks in parts where the registers hold no more: each part waits for its own loads.
+        let mut held = [H::EMPTY; PACKS];
+        if const { PACKS >= 4 && size_of::<H>() > 16 } {
+            for start in 0..PACKS {
+                prepare_part::<T, H, LANES, PACKS, 1>(&x, &mut held, start, operands, p, row, first);
+            }
+        } else if const { PACKS == 8 && T::PER_WORD == 2 } {
+            prepare_part::<T, H, LANES, PACKS, 4>(&x, &mut held, 0, operands, p, row, first);
+            prepare_part::<T, H, LANES, PACKS, 4>(&x, &mut held, 4, operands, p, row, first);
+        } else {
+            prepare_part::<T, H, LANES, PACKS, PACKS>(&x, &mut held, 0, operands, p, row, first);
+        }
+        held
+    }
+}
+
+/// Reads the masks of `PART` packs from pack number `start`, and prepares these.
+///
+/// # Safety
+/// As [`Held::read_mask`].
+#[inline(always)]
+unsafe fn prepare_part<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize, const PART: usize>(
+    x: &[Pack; PACKS],
+    held: &mut [H; PACKS],
+    start: usize,
+    operands: &Operands<T>,
+    p: &Params,
+    row: &Row,
+    first: u32,
+) {
+    let first = first + (LANES * start) as u32;
+    let mut part = [[0; 4]; PART];
+    for i in 0..PART {
+        part[i] = x[start + i];
+    }
+    // SAFETY: the caller's contract.
+    let mask = unsafe { H::read_mask::<LANES, PART>(operands, p, row, first) };
+    let prepared = H::prepare::<LANES, PART>(part, mask, p, row, first);
+    for i in 0..PART {
+        held[start + i] = prepared[i];
+    }
+}
+
+/// Writes what [`load_packs`] loaded, normalised.
+///
+/// # Safety
+/// As [`store`].
+#[inline(always)]
+pub(super) unsafe fn store_packs<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
+    y: GlobalMut<T>,
+    p: &Params,
+    row: &Row,
+    first: u32,
+    held: [H; PACKS],
+    end: &Normaliser,
+) {
+    for i in 0..PACKS {
+        let column = column::<T, LANES>(first, i);
+        // SAFETY: the caller's contract.
+        unsafe { store(y, p, row, column, held[i].normalise(p.exponent, end)) }
+    }
+}
+
+/// The largest held score.
+#[inline(always)]
+pub(super) fn max_of<T: Float, H: Held<T>, const PACKS: usize>(held: &[H; PACKS]) -> f32 {
+    let mut most = held[0];
+    for i in 1..PACKS {
+        most = most.max_words(held[i]);
+    }
+    most.max()
+}
+
+/// [`Held::exponentiate`] over all packs.
+#[inline(always)]
+pub(super) fn exponentiate<T: Float, H: Held<T>, const PACKS: usize>(
+    held: &mut [H; PACKS],
+    p: &Params,
+    maximum: f32,
+    start: f32,
+) -> f32 {
+    let mut sum = start;
+    for i in 0..PACKS {
+        sum = held[i].exponentiate(p.exponent, maximum, sum);
+    }
+    sum
+}
+
+#[inline(always)]
+unsafe fn warp_rows<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
+    operands: &Operands<T>,
+    p: &Params,
+) {
+    let (group, lane) = (thread::thread_idx_x() / LANES as u32, thread::thread_idx_x() % LANES as u32);
+    let number = thread::block_idx_x() * (thread::block_dim_x() / LANES as u32) + group;
+    // SAFETY: the caller's contract. Lanes beyond the last row take part with an empty row, so the
+    // collectives are whole.
+    unsafe {
+        let row = if number < p.rows { locate(operands, p, number) } else { Row::NONE };
+        let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, lane);
+        let maximum = finite_or_zero(warp::max::<f32, LANES>(max_of::<T, H, PACKS>(&held)));
+        let sum = exponentiate::<T, H, PACKS>(&mut held, p, maximum, 0.0);
+        let sum = warp::sum::<f32, LANES>(sum);
+        if sum.is_nan() {
+            store_nan_row(operands, p, &row, lane, LANES as u32);
+        } else {
+            let end = Normaliser::new(p.exponent, maximum, maximum, sum);
+            store_packs::<T, H, LANES, PACKS>(operands.y, p, &row, lane, held, &end);
+        }
+    }
+}
+
+/// A maximum and the sum of exponentials relative to it.
+#[derive(Clone, Copy)]
+pub(super) struct Partial {
+    pub maximum: f32,
+    pub sum: f32,
+}
+
+impl Partial {
+    /// Nothing yet.
+    pub const EMPTY: Partial = Partial { maximum: f32::NEG_INFINITY, sum: 0.0 };
+
+    /// Combines one partial of each lane over the warp.
+    #[inline(always)]
+    pub fn over_warp(self, p: &Params) -> Partial {
+        let maximum = warp::max::<f32, 32>(self.maximum);
+        let below = self.maximum - finite_or_zero(maximum);
+        Partial { maximum, sum: warp::sum::<f32, 32>(self.sum * p.exponent.exp(below)) }
+    }
+
+    /// The partial of a warp whose lanes hold parts of a row: the exponentials are left relative to
+    /// `finite_or_zero` of the warp's maximum.
+    #[inline(always)]
+    pub fn of_held<T: Float, H: Held<T>, const PACKS: usize>(held: &mut [H; PACKS], p: &Params) -> Partial {
+        let maximum = warp::max::<f32, 32>(max_of::<T, H, PACKS>(held));
+        let sum = exponentiate::<T, H, PACKS>(held, p, finite_or_zero(maximum), 0.0);
+        Partial { maximum, sum: warp::sum::<f32, 32>(sum) }
+    }
+
+    /// What normalises exponentials relative to this part's maximum, for the whole row's partial.
+    #[inline(always)]
+    pub fn normaliser(self, total: Partial, p: &Params) -> Normaliser {
+        Normaliser::new(p.exponent, finite_or_zero(self.maximum), finite_or_zero(total.maximum), total.sum)
+    }
+
+    /// Combines one partial of each warp over the block.
+    ///
+    /// # Safety
+    /// All threads of the block call, once a launch: the scratch is not guarded for a second use.
+    #[inline(always)]
+    pub unsafe fn over_block(self, p: &Params, scratch: Shared<f32>) -> Partial {
+        let (warps, lane) = (thread::block_dim_x() / warp::SIZE, warp::lane_id());
+        // SAFETY: each warp writes its own two elements before the barrier.
+        unsafe {
+            if lane == 0 {
+                scratch.set(2 * warp::warp_id(), self.maximum);
+                scratch.set(2 * warp::warp_id() + 1, self.sum);
+            }
+            thread::sync_threads();
+            let mut mine = Partial::EMPTY;
+            if lane < warps {
+                mine = Partial { maximum: scratch.get(2 * lane), sum: scratch.get(2 * lane + 1) };
+            }
+            mine.over_warp(p)
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn block_row<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
+    operands: &Operands<T>,
+    p: &Params,
+) {
+    let lane = thread::thread_idx_x();
+    // SAFETY: the caller's contract; the grid has one block a row.
+    unsafe {
+        let row = locate(operands, p, thread::block_idx_x());
+        let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, lane);
+        let mine = Partial::of_held(&mut held, p);
+        let scratch = shared_array!(masked_softmax_row_partials: [f32; 64]);
+        let total = mine.over_block(p, scratch);
+        if total.sum.is_nan() {
+            store_nan_row(operands, p, &row, lane, LANES as u32);
+        } else {
+            let end = mine.normaliser(total, p);
+            store_packs::<T, H, LANES, PACKS>(operands.y, p, &row, lane, held, &end);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Rows of any length, a block each: read once for maximum and sum together, and once more to write.
+//!
+//! The second reading comes from L2 as far as the rows in flight fit there. Each thread keeps a running
+//! maximum and the sum relative to it, and rescales the sum when the maximum grows.
+
+use super::held::{Held, Packed, Wide, finite_or_zero, store_nan_row};
+use super::locate::locate;
+use super::register_rows::{Partial, exponentiate, load_packs, max_of, store_packs};
+use super::{Operands, Params};
+use cuda_std::prelude::*;
+
+/// Rows without a bias.
+///
+/// # Safety
+/// The operands match `p`; the grid has one block a row.
+#[kernel(
+    family = "masked_softmax",
+    types = [f32, f16, bf16],
+    instances = [{ LANES: 512, PACKS: 4; threads: 512, min_blocks: 1 }],
+)]
+pub unsafe fn streamed<T: Float, const LANES: usize, const PACKS: usize>(
+    x: Global<T>,
+    mask: Global<u8>,
+    lengths: Global<i32>,
+    starts: Global<i32>,
+    y: GlobalMut<T>,
+    lengths_fault: GlobalMut<u64>,
+    starts_fault: GlobalMut<u64>,
+    p: Params,
+) {
+    let operands = Operands { x, mask, lengths, starts, y, lengths_fault, starts_fault };
+    // SAFETY: the caller's contract.
+    unsafe { stream::<T, Packed, LANES, PACKS>(&operands, &p) }
+}
+
+/// Rows with a bias.
+///
+/// # Safety
+/// As [`streamed()`](fn@streamed).
+#[kernel(
+    family = "masked_softmax",
+    types = [f32, f16, bf16],
+    instances = [{ LANES: 512, PACKS: 2; threads: 512, min_blocks: 1 }],
+)]
+pub unsafe fn streamed_bias<T: Float, const LANES: usize, const PACKS: usize>(
+    x: Global<T>,
+    mask: Global<u8>,
+    lengths: Global<i32>,
+    starts: Global<i32>,
+    y: GlobalMut<T>,
+    lengths_fault: GlobalMut<u64>,
+    starts_fault: GlobalMut<u64>,
+    p: Params,
+) {
+    let operands = Operands { x, mask, lengths, starts, y, lengths_fault, starts_fault };
+    // SAFETY: the caller's contract.
+    unsafe { stream::<T, Wide, LANES, PACKS>(&operands, &p) }
+}
+
+#[inline(always)]
+unsafe fn stream<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
+    operands: &Operands<T>,
+    p: &Params,
+) {
+    let thread = thread::thread_idx_x();
+    let step = (LANES * PACKS) as i32;
+    let per_pack = T::PER_PACK as i32;
+    // SAFETY: the caller's contract.
+    unsafe {
+        let row = locate(operands, p, thread::block_idx_x());
+        let mut mine = Partial { maximum: 0.0, sum: 0.0 };
+        let mut any = f32::NEG_INFINITY;
+        // Whole strides of the block that have kept columns.
+        let mut pack = row.low / per_pack / step * step;
+        while pack * per_pack < row.high {
+            let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, pack as u32 + thread);
+            let most = float::max_nan(any, max_of::<T, H, PACKS>(&held));
+            let maximum = finite_or_zero(most);
+            let rescaled = if any == f32::NEG_INFINITY {
+                0.0
+            } else {
+                mine.sum * p.exponent.exp(mine.maximum - maximum)
+            };
+            let sum = exponentiate::<T, H, PACKS>(&mut held, p, maximum, rescaled);
+            mine = Partial { maximum, sum };
+            any = most;
+            pack += step;
+        }
+        let mine = Partial { maximum: any, sum: mine.sum }.over_warp(p);
+        let scratch = shared_array!(masked_softmax_stream_partials: [f32; 64]);
+        let total = mine.over_block(p, scratch);
+        if total.sum.is_nan() {
+            store_nan_row(operands, p, &row, thread, LANES as u32);
+            return;
+        }
+        let end = total.normaliser(total, p);
+        let maximum = finite_or_zero(total.maximum);
+        let mut pack = 0;
+        while pack * per_pack < row.end {
+            let first = pack as u32 + thread;
+            let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, first);
+            // Held exponentials are relative to the row's maximum; the sum is not needed again.
+            exponentiate::<T, H, PACKS>(&mut held, p, maximum, 0.0);
+            store_packs::<T, H, LANES, PACKS>(operands.y, p, &row, first, held, &end);
+            pack += step;
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Clusters: rank, size, barrier, and the shared memory of the other blocks.
+
+use cuda_std::prelude::*;
+
+/// Threads of a block, which are also the elements of its shared array.
+const THREADS: u32 = 64;
+
+/// Each block of a cluster reads its right neighbour's values from that block's shared memory, and writes its
+/// own, plus 0.5, to the block two further on. Results: [block, (rank, size, read, written)] by thread, as bits.
+///
+/// # Safety
+/// 64 values a block, 256 results; a launch with clusters of at least 2.
+#[kernel(family = "probe", instances = [{ ; threads: 64 }], requires = "sm_90a")]
+pub unsafe fn ring(values: Global<f32>, out: GlobalMut<u32>) {
+    let thread = thread::thread_idx_x();
+    let (rank, size) = (cluster::rank(), cluster::size());
+    let at = |what: u32| ((thread::block_idx_x() * 4 + what) * THREADS + thread) as usize;
+    let wrap = |rank: u32| if rank >= size { rank - size } else { rank };
+    // SAFETY: cluster barriers lie between writes and reads, and before any block exits.
+    unsafe {
+        let read = shared_array!(probe_ring_read: [f32; 64]);
+        let written = shared_array!(probe_ring_written: [u32; 64]);
+        let value = values.get(thread::index_1d() as usize);
+        read.set(thread, value);
+        cluster::sync();
+        let neighbour = read.get_remote(wrap(rank + 1), THREADS - 1 - thread);
+        written.set_remote(wrap(rank + 2), thread, (value + 0.5).to_bits());
+        cluster::sync();
+        out.set(at(0), rank);
+        out.set(at(1), size);
+        out.set(at(2), neighbour.to_bits());
+        out.set(at(3), written.get(thread));
+    }
+}

@@ -1,0 +1,33 @@
+//! Kernels that measure and test the machine rather than compute: an empty launch, the copy that the
+//! memory-bound operations are judged by, and every primitive of `cuda_std` for the numeric tests.
+//!
+//! A test kernel writes what each primitive gave, and `tests/` compares it with the same computation in
+//! plain Rust, on the CPU and on a GPU. Layouts are `[what, thread]` unless a kernel says otherwise.
+
+mod atomics;
+mod barriers;
+mod basics;
+mod bit_ops;
+mod clusters;
+mod elements;
+mod lanes;
+mod launches;
+mod math;
+mod messages;
+mod reductions;
+mod shared_memory;
+mod views;
+
+pub use atomics::*;
+pub use barriers::*;
+pub use basics::*;
+pub use bit_ops::*;
+pub use clusters::*;
+pub use elements::*;
+pub use lanes::*;
+pub use launches::*;
+pub use math::*;
+pub use messages::*;
+pub use reductions::*;
+pub use shared_memory::*;
+pub use views::*;
