@@ -52,7 +52,8 @@ impl Arena {
         self.free_shadow();
     }
 
-    fn free_shadow(&self) {
+    /// Forgets all accesses.
+    pub(crate) fn free_shadow(&self) {
         let table = self.shadow.replace(ptr::null_mut());
         if !table.is_null() {
             // SAFETY: made by `make_shadow`; no reference to it outlives a check.

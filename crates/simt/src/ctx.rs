@@ -152,6 +152,8 @@ pub(crate) struct Ctx {
     pub in_lane: Cell<bool>,
     /// First clock of the launch, and its era.
     pub base: Cell<u32>,
+    /// The highest clock that shadows of shared memory may hold from launches before the last.
+    pub highest_clock: Cell<u32>,
     pub era: Cell<u64>,
     pub time: Cell<u64>,
     pub last_clock: Cell<u32>,
@@ -416,6 +418,7 @@ impl Ctx {
             stopping: Cell::new(false),
             in_lane: Cell::new(false),
             base: Cell::new(1),
+            highest_clock: Cell::new(0),
             era: Cell::new(0),
             time: Cell::new(0),
             last_clock: Cell::new(0),

@@ -17,6 +17,7 @@ impl Ctx {
     /// Takes over a launch's shape.
     pub(crate) fn start_launch(&self, l: &LaunchState) {
         let threads = l.block.iter().product::<u32>();
+        self.drop_stale_shadows(l);
         self.level.set(level(l.checks));
         self.parallel.set(l.parallel);
         self.stopping.set(false);
@@ -33,6 +34,23 @@ impl Ctx {
         self.threads.set(threads);
         self.warps_per_block.set(threads.div_ceil(32) as usize);
         self.random.set(l.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    }
+
+    /// Forgets the shadows of shared memory where clocks of an earlier launch could pass for this one's:
+    /// launches that overlap in time have overlapping clocks, and this context may have worked for the
+    /// other one last.
+    fn drop_stale_shadows(&self, l: &LaunchState) {
+        if self.time.get() == l.time {
+            return;
+        }
+        let base = (l.time % (CLOCK_MAX as u64 + 1)) as u32;
+        let highest = self.highest_clock.get().max(self.last_clock.get());
+        if self.era.get() == crate::clock::era(l.time) && highest >= base {
+            self.blocks.borrow().iter().for_each(|block| block.arena.free_shadow());
+            self.highest_clock.set(0);
+        } else {
+            self.highest_clock.set(highest);
+        }
     }
 
     /// Readies lanes for the blocks from `first` on.

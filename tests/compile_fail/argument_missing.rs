@@ -1,0 +1,11 @@
+//! A launch with an argument too few.
+
+use kernels_gpu::probe::copy;
+use warpwright::{Device, Grid, Result, Tensor};
+
+fn launch(device: &Device, x: &Tensor, y: &Tensor) -> Result<()> {
+    // SAFETY: does not compile.
+    unsafe { device.launch(&copy::ALL[0], Grid::new(1)?, (x.view()?, y.view_mut()?)) }
+}
+
+fn main() {}

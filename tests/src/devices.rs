@@ -1,0 +1,67 @@
+//! Where a test runs, and what is said where it cannot.
+
+use std::io::Write;
+
+use warpwright::{Device, Error, Result};
+
+/// Set to 1, this turns each skip into a failure: for the machine that has the GPU.
+const REQUIRE_GPU: &str = "WARPWRIGHT_REQUIRE_GPU";
+
+/// Tests that run on the CPU under the checker and on the first GPU, from one body each.
+///
+/// ```no_run
+/// use warpwright::{Device, Result, Tensor};
+///
+/// warpwright_tests::on_each_device! {
+///     /// What the test is about.
+///     fn zeros_are_zero(device: &Device) -> Result<()> {
+///         let x = Tensor::zeros(device, warpwright::DType::F32, &[3])?;
+///         assert_eq!(x.to_vec::<f32>()?, [0.0; 3]);
+///         Ok(())
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! on_each_device {
+    ($($(#[$attribute:meta])* fn $name:ident($device:ident: &Device) -> Result<()> $body:block)*) => {$(
+        $(#[$attribute])*
+        #[test]
+        fn $name() {
+            fn body($device: &Device) -> Result<()> $body
+            $crate::on_devices(concat!(module_path!(), "::", stringify!($name)), body);
+        }
+    )*};
+}
+
+/// Runs a test on the CPU, then on the first GPU; without a GPU, or with one that lacks the instructions,
+/// says that it was skipped there.
+#[track_caller]
+pub fn on_devices(test: &str, body: fn(&Device) -> Result<()>) {
+    if let Err(error) = body(&Device::cpu()) {
+        panic!("{test} on the CPU: {error}");
+    }
+    match Device::cuda(0).and_then(|device| body(&device)) {
+        Ok(()) => {}
+        Err(
+            error @ (Error::NoDriver { .. }
+            | Error::NoDevice { .. }
+            | Error::Architecture { .. }
+            | Error::ArchitectureSpecific { .. }),
+        ) => skipped("gpu", test, &error.to_string()),
+        Err(error) => panic!("{test} on the GPU: {error}"),
+    }
+}
+
+/// Says, in a line of its own that the test harness does not hold back, that a test could not run.
+///
+/// # Panics
+/// Where `WARPWRIGHT_REQUIRE_GPU` is 1 and `what` is "gpu".
+#[track_caller]
+pub fn skipped(what: &str, test: &str, reason: &str) {
+    let required = what == "gpu" && std::env::var_os(REQUIRE_GPU).is_some_and(|value| value == "1");
+    assert!(!required, "{test} could not run on the GPU, and {REQUIRE_GPU}=1: {reason}");
+    // The harness captures what `eprintln!` prints, not what is written to the stream. One call, so that
+    // lines of tests that run at once stay whole.
+    let line = format!("SKIPPED {what}: {test}: {reason}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}

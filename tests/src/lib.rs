@@ -1,0 +1,14 @@
+//! What the end-to-end tests share: one body for the CPU and the GPU, skips that show, seeded inputs,
+//! poisoned outputs, and assertions that name the element.
+
+#![deny(missing_docs)]
+
+mod array;
+mod check;
+mod data;
+mod devices;
+
+pub use array::{Array, Plain};
+pub use check::{assert_same, assert_within, ulp};
+pub use data::{EDGES, Random, poisoned};
+pub use devices::{on_devices, skipped};
