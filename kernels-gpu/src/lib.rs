@@ -4,6 +4,7 @@
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch))]
 #![deny(missing_docs)]
+#![allow(rustdoc::broken_intra_doc_links)] // formulas index with brackets
 
 #[cfg(feature = "masked_softmax")]
 pub mod masked_softmax;

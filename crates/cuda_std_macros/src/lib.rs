@@ -7,7 +7,7 @@ use proc_macro::TokenStream;
 
 /// Makes a function a kernel.
 ///
-/// ```ignore
+/// ```text
 /// #[kernel(
 ///     family = "masked_softmax",
 ///     types = [f32, f16, bf16],

@@ -1,6 +1,6 @@
 //! Runs a CUDA grid on the CPU and checks it.
 //!
-//! A kernel is a closure that calls the device functions of this crate. [`launch`] runs it once a thread: each
+//! A kernel is a closure that calls the device functions of this crate. [`launch()`] runs it once a thread: each
 //! CUDA thread is a stackful coroutine, the blocks of a plain launch run in parallel on rayon's threads, the
 //! blocks of a cluster or of a cooperative grid are live together on one of them. The first mistake stops the
 //! launch and comes back as a [`Report`]: kernel, block, thread, source line, and the other party.

@@ -73,7 +73,7 @@ impl Function {
             limits,
             registers: get(FunctionAttribute::NumRegisters)?,
             local_bytes: get(FunctionAttribute::LocalSizeBytes)?,
-            argument_bytes: argument_bytes(raw),
+            argument_bytes: argument_bytes(raw, module.parameters),
             opt_in: Mutex::new(()),
             shared_allowed: AtomicU32::new(DEFAULT_SHARED.saturating_sub(limits.static_shared)),
             large_clusters: AtomicBool::new(false),
@@ -156,28 +156,35 @@ impl Kernel {
 }
 
 /// Bytes of the packed arguments; `None` if the driver (before CUDA 12.4) cannot tell.
-fn argument_bytes(function: sys::CUfunction) -> Option<usize> {
-    let mut total = 0;
-    for index in 0.. {
-        let (mut offset, mut bytes) = (0, 0);
-        // SAFETY: the function is alive, both places for the results are valid.
-        match unsafe { sys::cuFuncGetParamInfo(function, index, &mut offset, &mut bytes) } {
-            sys::CUDA_SUCCESS => total = offset + bytes,
-            // The index past the last parameter.
-            sys::CUDA_ERROR_INVALID_VALUE => break,
-            _ => return None,
-        }
+/// Only the last of its `parameters` is asked for: an index past it is an error, which tools such as
+/// compute-sanitizer report.
+fn argument_bytes(function: sys::CUfunction, parameters: usize) -> Option<usize> {
+    let Some(last) = parameters.checked_sub(1) else { return Some(0) };
+    let (mut offset, mut bytes) = (0, 0);
+    // SAFETY: the function is alive and has the parameter, both places for the results are valid.
+    match unsafe { sys::cuFuncGetParamInfo(function, last, &mut offset, &mut bytes) } {
+        sys::CUDA_SUCCESS => Some(offset + bytes),
+        _ => None,
     }
-    Some(total)
+}
+
+/// The text of an entry from its name to its body.
+fn header<'a>(ptx: &'a str, kernel: &str) -> Option<&'a str> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%');
+    ptx.split(".entry").skip(1).find_map(|entry| {
+        let rest = entry.trim_start().strip_prefix(kernel)?;
+        if rest.starts_with(is_name) { None } else { rest.split('{').next() }
+    })
+}
+
+/// How many parameters an entry has.
+pub(super) fn parameter_count(ptx: &str, kernel: &str) -> usize {
+    header(ptx, kernel).map_or(0, |header| header.matches(".param").count())
 }
 
 /// The block that an entry's `.reqntid` demands. The driver refuses others, but does not say why.
 pub(super) fn required_block(ptx: &str, kernel: &str) -> Option<[u32; 3]> {
-    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%');
-    let header = ptx.split(".entry").skip(1).find_map(|entry| {
-        let rest = entry.trim_start().strip_prefix(kernel)?;
-        if rest.starts_with(is_name) { None } else { rest.split('{').next() }
-    })?;
+    let header = header(ptx, kernel)?;
     let list = header.split_once(".reqntid")?.1;
     // The directive ends where something else than a digit, a comma or a space follows.
     let list = list.split(|c: char| !(c.is_ascii_digit() || c == ',' || c.is_whitespace())).next()?;
@@ -198,6 +205,8 @@ mod tests {
                    .visible .entry softmax(\n\t.param .u64 p0\n)\n.reqntid 128\n{\n\tret;\n}\n\
                    .entry free()\n{\n}\n.visible .entry after()\n.reqntid 32, 1, 1\n{\n}\n";
         assert_eq!(required_block(ptx, "softmax_wide"), Some([256, 2, 1]));
+        let two = ".visible .entry f(\n.param .u64 a,\n.param .u32 b\n)\n{ ld.param.u64 x, [a]; }";
+        assert_eq!([parameter_count(two, "f"), parameter_count(two, "g")], [2, 0]);
         assert_eq!(required_block(ptx, "softmax"), Some([128, 1, 1]));
         assert_eq!(required_block(ptx, "free"), None);
         assert_eq!(required_block(ptx, "after"), Some([32, 1, 1]));

@@ -17,7 +17,7 @@ use cuda_driver::sys;
 
 use super::capture::Relaxed;
 use super::context::Context;
-use super::function::{Function, required_block};
+use super::function::{Function, parameter_count, required_block};
 use super::lock;
 use crate::error::{Error, Result};
 use text::Parts;
@@ -152,6 +152,8 @@ pub struct Module {
     pub(super) arch: PtxArch,
     /// The block that the kernel's PTX demands.
     pub(super) required_block: Option<[u32; 3]>,
+    /// How many parameters the kernel has.
+    pub(super) parameters: usize,
 }
 
 impl Module {
@@ -179,6 +181,7 @@ impl Module {
             return Err(failure(sys::CUDA_ERROR_NOT_FOUND, format!("it has no kernel `{kernel}`")));
         };
         let required_block = required_block(&ptx, kernel);
+        let parameters = parameter_count(&ptx, kernel);
         let ptx_bytes = ptx.len();
         let Ok(text) = CString::new(ptx) else {
             return Err(failure(sys::CUDA_ERROR_INVALID_VALUE, format!("{kernel}: the PTX has a zero byte")));
@@ -192,7 +195,7 @@ impl Module {
         })?;
         let micros = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
         let load = ModuleLoad { family: family.name, kernel, arch, micros, ptx_bytes };
-        Ok((Self { inner, family: family.name, kernel, arch, required_block }, load))
+        Ok((Self { inner, family: family.name, kernel, arch, required_block, parameters }, load))
     }
 }
 

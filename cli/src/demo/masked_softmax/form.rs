@@ -10,17 +10,17 @@ use crate::demo::random;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     None,
-    /// Padding at the end: [B,1,1,K].
+    /// Padding at the end: `[B,1,1,K]`.
     Keep,
-    /// Local attention, with a query now and then that sees nothing: [1,1,Q,K].
+    /// Local attention, with a query now and then that sees nothing: `[1,1,Q,K]`.
     Window,
-    /// Padding in front: [B,1,1,K].
+    /// Padding in front: `[B,1,1,K]`.
     Drop,
-    /// One bias for each head: [1,H,Q,K].
+    /// One bias for each head: `[1,H,Q,K]`.
     Bias,
-    /// Padding at the end: [B,1,1].
+    /// Padding at the end: `[B,1,1]`.
     Lengths,
-    /// Padding in front: [B,1,1].
+    /// Padding in front: `[B,1,1]`.
     Starts,
     Causal,
     CausalKeep,
