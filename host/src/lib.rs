@@ -45,3 +45,8 @@ pub use shape::MAX_RANK;
 pub use simt::Checks;
 pub use stream::{Event, Stream};
 pub use tensor::{Desc, Tensor};
+
+/// The example of the README, so that it is tested.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

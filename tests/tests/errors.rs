@@ -256,3 +256,22 @@ fn tensors_of_two_devices_do_not_meet() -> Result<()> {
     }
     Ok(())
 }
+
+on_each_device! {
+    fn bounds_of_rows_without_columns_must_be_0(device: &Device) -> Result<()> {
+        let x = Tensor::zeros(device, DType::F32, &[3, 0])?;
+        for (values, wanted) in [([0, 0, 0], None), ([0, 0, 2], Some(2)), ([0, -1, 0], Some(1))] {
+            let bounds = Tensor::from_slice(device, &[3], &values)?;
+            let range = Mask::Range { lengths: Some(&bounds), starts: None };
+            let got = ops::masked_softmax(&x, &masked(range)).map(|y| y.len());
+            match wanted {
+                None => assert_eq!(got?, 0),
+                Some(index) => {
+                    let text = format!("masked_softmax: `lengths[{index}]` must be in 0..=0, got {}", values[index]);
+                    assert_eq!(got.expect_err("a bound is out of range").to_string(), text);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::plan::{Alignment, Choice, Plan, Target};
 use super::problem::{MaskForm, Problem, RowDimension};
-use super::{MaskedSoftmax, OP};
+use super::{Mask, MaskedSoftmax, OP};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::launch::Grid;
@@ -55,7 +55,7 @@ where
         + kernels::strided::Instances,
 {
     if problem.is_empty() {
-        return Ok(());
+        return check_bounds_of_nothing(problem, parameters);
     }
     let device = x.device();
     let on_device = |tensor: Option<&Tensor>, arg| tensor.map(|t| t.adopted(device, OP, arg)).transpose();
@@ -124,6 +124,28 @@ where
         unsafe { device.launch(kernel, grid, args) }
     })?;
     [lengths_slot, starts_slot].into_iter().flatten().try_for_each(|slot| slot.finish())
+}
+
+/// Checks the bounds of rows without columns, for which no kernel runs: each must be 0.
+fn check_bounds_of_nothing(problem: &Problem, parameters: &MaskedSoftmax) -> Result<()> {
+    let Mask::Range { lengths, starts } = parameters.mask else { return Ok(()) };
+    if problem.row_count() == 0 {
+        return Ok(());
+    }
+    for (arg, bounds) in [("lengths", lengths), ("starts", starts)] {
+        let values = bounds.map(|bounds| bounds.to_vec::<i32>()).transpose()?.unwrap_or_default();
+        if let Some((index, &got)) = values.iter().enumerate().find(|&(_, &value)| value != 0) {
+            return Err(Error::Value {
+                op: OP,
+                arg,
+                index: index as u64,
+                min: 0,
+                max: 0,
+                got: i64::from(got),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Rows that one launch takes: all of them, unless their number passes 31 bits.
@@ -239,5 +261,46 @@ fn params<T: Float>(problem: &Problem, plan: Plan, piece: &Piece) -> Params {
         has_starts: u32::from(problem.has_starts),
         causal: u32::from(problem.causal_offset.is_some()),
         causal_offset: problem.causal_offset.unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dim(extent: usize, x: isize) -> RowDimension {
+        RowDimension { extent, x, mask: 2 * x, lengths: 3 * x, starts: 4 * x, query: 1 }
+    }
+
+    /// Every row's place in x and y, from pieces of at most `max_rows` rows.
+    fn rows_by_pieces(dims: &[RowDimension], cols: u64, max_rows: u64) -> Vec<(i64, i64)> {
+        let mut rows = Vec::new();
+        cut(dims, cols, max_rows, Base::default(), &mut |piece| {
+            assert!(piece.rows() <= max_rows && piece.rows() > 0);
+            for row in 0..piece.rows() {
+                let (mut rest, mut x) = (row, piece.base.x);
+                for (i, dim) in piece.dims.iter().enumerate().rev() {
+                    let extent = if i == 0 { piece.outer } else { dim.extent } as u64;
+                    x += (rest % extent) as i64 * dim.x as i64;
+                    rest /= extent;
+                }
+                rows.push((x, piece.base.y + (row * cols) as i64));
+            }
+            Ok(())
+        })
+        .expect("the closure does not fail");
+        rows
+    }
+
+    #[test]
+    fn pieces_of_any_size_are_the_same_rows_in_the_same_order() {
+        let dims = [dim(3, 1000), dim(5, 70), dim(4, 9)];
+        let whole = rows_by_pieces(&dims, 7, 60);
+        assert_eq!(whole.len(), 60);
+        assert_eq!(whole[59], (2 * 1000 + 4 * 70 + 3 * 9, 59 * 7));
+        for max_rows in [1, 2, 3, 4, 5, 7, 19, 20, 21, 39, 40, 59, 61] {
+            assert_eq!(rows_by_pieces(&dims, 7, max_rows), whole, "{max_rows}");
+        }
+        assert_eq!(rows_by_pieces(&[], 7, 1), [(0, 0)]);
     }
 }

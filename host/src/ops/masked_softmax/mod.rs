@@ -28,7 +28,8 @@ pub enum Mask<'a, D = Tensor> {
     Bias(&'a D),
     /// Columns `starts..lengths`: i32, one for each row. What is dropped is not read. A length or start
     /// outside 0..=K is an error, reported at once on the CPU, and on a GPU by the next read-back or
-    /// synchronisation; until then the row is computed with the nearest valid value.
+    /// synchronisation; until then the row is computed with the nearest valid value. The index in the error
+    /// counts elements of memory from the tensor's first.
     Range {
         /// One past the last kept column; K where absent.
         lengths: Option<&'a D>,
@@ -102,7 +103,7 @@ const OP: &str = "masked_softmax";
 /// Softmax over the last axis of `x` `[.., K]` (f32, f16 or bf16), with scale and mask applied on the way.
 ///
 /// The result has x's shape and type and is contiguous; maximum and sum are f32. A row with nothing kept, or
-/// with nothing but −∞ kept, is zeros. A NaN or +∞ that is kept makes every kept column of its row NaN;
+/// with nothing but −∞ kept, is zeros. A score that is kept and, once scaled, NaN or +∞ makes every kept column of its row NaN;
 /// masked columns are 0 even there, and whatever x holds at them. Exponentials below 2⁻¹²⁶ are 0.
 ///
 /// Any strides of x are accepted; the fast path takes rows that lie densely and start alike (modulo 16
