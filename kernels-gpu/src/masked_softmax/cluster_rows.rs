@@ -4,9 +4,12 @@
 //! memory. Two cluster barriers a row: the first, behind the loads, makes sure that every block has started
 //! before another writes into it.
 
-use super::held::{Held, Packed, Wide, store_nan_row};
+use super::held::Held;
 use super::locate::locate;
+use super::packed_scores::Packed;
 use super::register_rows::{Partial, load_packs, store_packs};
+use super::store::store_nan_row;
+use super::wide_scores::Wide;
 use super::{Operands, Params};
 use cuda_std::prelude::*;
 

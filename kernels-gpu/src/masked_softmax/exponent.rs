@@ -18,7 +18,7 @@ impl Exponent {
     /// For a factor that is finite and positive.
     pub fn new(factor: f64) -> Exponent {
         let exact = factor * core::f64::consts::LOG2_E;
-        // A factor beyond f32's range still orders the scores: everything below the maximum is 0.
+        // A factor times log2(e) beyond f32 counts as the largest f32: off for differences below 1e-36 alone.
         let high = if exact > f32::MAX as f64 { f32::MAX } else { exact as f32 };
         let low = (exact - high as f64).clamp(-(f32::MAX as f64), f32::MAX as f64) as f32;
         let floor = (-200.0 / exact).max(f32::MIN as f64) as f32;

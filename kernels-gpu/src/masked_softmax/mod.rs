@@ -34,9 +34,12 @@ mod cluster_rows;
 mod exponent;
 mod held;
 mod locate;
+mod packed_scores;
 mod register_rows;
+mod store;
 mod streamed_rows;
 mod strided_rows;
+mod wide_scores;
 
 pub use cluster_rows::*;
 pub use exponent::Exponent;

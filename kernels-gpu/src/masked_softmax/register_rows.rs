@@ -4,8 +4,11 @@
 //! in flight; longer rows take a block of `LANES` threads, whose warps meet once: each brings its own
 //! maximum and its sum relative to that.
 
-use super::held::{Held, Normaliser, Packed, Wide, column, finite_or_zero, read_x, store, store_nan_row};
+use super::held::{Held, Normaliser, column, finite_or_zero, read_x};
 use super::locate::{Row, locate};
+use super::packed_scores::Packed;
+use super::store::{store, store_nan_row};
+use super::wide_scores::Wide;
 use super::{Operands, Params};
 use cuda_std::prelude::*;
 

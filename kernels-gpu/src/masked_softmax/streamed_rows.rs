@@ -3,9 +3,12 @@
 //! The second reading comes from L2 as far as the rows in flight fit there. Each thread keeps a running
 //! maximum and the sum relative to it, and rescales the sum when the maximum grows.
 
-use super::held::{Held, Packed, Wide, finite_or_zero, store_nan_row};
+use super::held::{Held, finite_or_zero};
 use super::locate::locate;
+use super::packed_scores::Packed;
 use super::register_rows::{Partial, exponentiate, load_packs, max_of, store_packs};
+use super::store::store_nan_row;
+use super::wide_scores::Wide;
 use super::{Operands, Params};
 use cuda_std::prelude::*;
 

@@ -1,9 +1,10 @@
 //! Rows whose columns are not neighbours in memory, or whose operands are not aligned alike: a warp a row,
 //! element by element. The cost: one load and one store instruction an element, twice read.
 
-use super::held::{finite_or_zero, store_nan_row};
+use super::held::finite_or_zero;
 use super::locate::{Row, locate};
 use super::register_rows::Partial;
+use super::store::store_nan_row;
 use super::{Operands, Params, mask_kind};
 use cuda_std::prelude::*;
 

@@ -1,0 +1,203 @@
+//! Scores held as x has them: no mask or a mask of bytes.
+
+use super::held::{Held, Normaliser, column};
+use super::{Exponent, Operands, Params, locate::Row, mask_kind};
+use cuda_std::bits;
+use cuda_std::prelude::*;
+
+/// Scores as x has them, still to be scaled: 16-bit scores stay packed.
+#[derive(Clone, Copy)]
+pub(crate) struct Packed(Pack);
+
+impl<T: Float> Held<T> for Packed {
+    /// A byte an element.
+    type Mask = [u32; 2];
+    const EMPTY: Self = Packed([0; 4]);
+
+    #[inline(always)]
+    unsafe fn read_mask<const LANES: usize, const PACKS: usize>(
+        operands: &Operands<T>,
+        p: &Params,
+        row: &Row,
+        first: u32,
+    ) -> [Self::Mask; PACKS] {
+        if p.mask_kind != mask_kind::BYTES {
+            return [[0; 2]; PACKS];
+        }
+        let mut masks = [[0; 2]; PACKS];
+        // SAFETY: words that are read are inside the mask, and so are kept elements.
+        unsafe {
+            if row.mask & (T::PER_PACK as i64 - 1) == 0 {
+                // Aligned like the packs of x; a pack that leaves the mask at either end waits.
+                let (begin, end) = columns_inside(row.mask, p.mask_len);
+                for i in 0..PACKS {
+                    let column = column::<T, LANES>(first, i);
+                    let when = row.keeps_some::<T>(column)
+                        & ((p.ragged == 0) | ((column >= begin) & (column + T::PER_PACK as i32 <= end)));
+                    let at = (row.mask + column as i64) as usize;
+                    masks[i] = if const { T::PER_PACK == 8 } {
+                        operands.mask.get_8_if(when, at, 0)
+                    } else {
+                        [operands.mask.get_4_if(when, at, 0), 0]
+                    };
+                }
+            } else {
+                // The aligned words that cover the bytes, shifted into place.
+                let skew = (row.mask & 3) as i32;
+                let (begin, end) = columns_inside(row.mask - skew as i64, p.mask_len);
+                for i in 0..PACKS {
+                    let column = column::<T, LANES>(first, i);
+                    let kept = row.keeps_some::<T>(column);
+                    let word = |number: i32| {
+                        let at = column + 4 * number;
+                        let inside = kept & (at >= begin) & (at + 4 <= end);
+                        operands.mask.get_4_if(inside, (row.mask - skew as i64 + at as i64) as usize, 0)
+                    };
+                    let words = [word(0), word(1), if const { T::PER_PACK == 8 } { word(2) } else { 0 }];
+                    let by = 8 * skew as u32;
+                    masks[i][0] = bits::funnel_right(words[0], words[1], by);
+                    if const { T::PER_PACK == 8 } {
+                        masks[i][1] = bits::funnel_right(words[1], words[2], by);
+                    }
+                }
+            }
+            // At the ends of the mask, byte by byte: a rare loop, not unrolled.
+            let (begin, end) = columns_inside(row.mask, p.mask_len);
+            if p.ragged != 0 && (row.low < begin + 8 || row.high + 8 > end) || row.mask & 3 != 0 {
+                for i in 0..PACKS {
+                    let column = column::<T, LANES>(first, i);
+                    let near_end = column < begin + 8 || column + T::PER_PACK as i32 + 8 > end;
+                    if row.keeps_some::<T>(column) && near_end {
+                        masks[i] = gather_bytes::<T>(row, column, |element| {
+                            operands.mask.get((row.mask + (column + element) as i64) as usize) as u32
+                        });
+                    }
+                }
+            }
+        }
+        masks
+    }
+
+    #[inline(always)]
+    fn prepare<const LANES: usize, const PACKS: usize>(
+        mut x: [Pack; PACKS],
+        mask: [Self::Mask; PACKS],
+        p: &Params,
+        row: &Row,
+        first: u32,
+    ) -> [Self; PACKS] {
+        // Index loops: array iterators would keep the arrays in local memory.
+        for i in 0..PACKS {
+            for w in 0..4 {
+                x[i][w] ^= p.flip;
+            }
+        }
+        if p.scale == 0.0 {
+            for i in 0..PACKS {
+                for w in 0..4 {
+                    x[i][w] = T::map(x[i][w], |v| v * 0.0);
+                }
+            }
+        }
+        if p.mask_kind == mask_kind::BYTES {
+            for i in 0..PACKS {
+                let sign = |bytes| bits::nonzero_bytes(bytes) ^ (p.mask_invert & 0x8080_8080);
+                let signs = [sign(mask[i][0]), sign(mask[i][1])];
+                for w in 0..4 {
+                    let kept = T::byte_mask(signs, w);
+                    x[i][w] = bits::select(kept, x[i][w], T::NEG_INFINITY_WORD);
+                }
+            }
+        }
+        if p.scale == 0.0 || row.splits_packs::<T>() {
+            for i in 0..PACKS {
+                let column = column::<T, LANES>(first, i);
+                // Clamped to the pack, so that bit positions do not overflow.
+                let low = (row.low - column).max(0).min(T::PER_PACK as i32);
+                let high = (row.high - column).max(0).min(T::PER_PACK as i32);
+                if low != 0 || high != T::PER_PACK as i32 {
+                    for w in 0..4 {
+                        let kept = T::range_mask(w, low, high);
+                        x[i][w] = bits::select(kept, x[i][w], T::NEG_INFINITY_WORD);
+                    }
+                }
+            }
+        }
+        let mut held = [<Self as Held<T>>::EMPTY; PACKS];
+        for i in 0..PACKS {
+            held[i] = Packed(x[i]);
+        }
+        held
+    }
+
+    #[inline(always)]
+    fn max_words(self, other: Self) -> Self {
+        let mut most = self.0;
+        for w in 0..4 {
+            most[w] = T::max_words(most[w], other.0[w]);
+        }
+        Packed(most)
+    }
+
+    #[inline(always)]
+    fn max(self) -> f32 {
+        let most = T::max_words(T::max_words(self.0[0], self.0[1]), T::max_words(self.0[2], self.0[3]));
+        T::fold(most, f32::NEG_INFINITY, float::max_nan)
+    }
+
+    #[inline(always)]
+    fn exponentiate(&mut self, exponent: Exponent, maximum: f32, start: f32) -> f32 {
+        let mut sum = start;
+        if const { T::PER_WORD == 1 } {
+            for w in 0..4 {
+                self.0[w] = T::map(self.0[w], |v| exponent.exp(v - maximum));
+                sum = T::fold(self.0[w], sum, |sum, e| sum + e);
+            }
+        } else {
+            for w in 0..4 {
+                sum = T::fold(self.0[w], sum, |sum, v| sum + exponent.exp_fast(v - maximum));
+            }
+            self.0 = packed::renew(self.0, exponent.zero);
+        }
+        sum
+    }
+
+    #[inline(always)]
+    fn normalise(self, exponent: Exponent, end: &Normaliser) -> Pack {
+        let mut pack = self.0;
+        for w in 0..4 {
+            pack[w] = T::map(pack[w], |v| {
+                if const { T::PER_WORD == 1 } {
+                    v * end.factor
+                } else {
+                    exponent.exp_over(v - end.maximum, end.log2_sum)
+                }
+            });
+        }
+        pack
+    }
+}
+
+/// The kept bytes of a pack's mask, read one by one in a loop that is not unrolled; 0 elsewhere.
+#[inline(always)]
+fn gather_bytes<T: Float>(row: &Row, column: i32, read: impl Fn(i32) -> u32) -> [u32; 2] {
+    let mut bytes = [0; 2];
+    let mut element = 0;
+    while element < bits::opaque(T::PER_PACK as u32) {
+        if row.keeps(column + element as i32) {
+            let byte = read(element as i32) << (8 * (element % 4));
+            bytes[0] |= if element < 4 { byte } else { 0 };
+            bytes[1] |= if element < 4 { 0 } else { byte };
+        }
+        element += 1;
+    }
+    bytes
+}
+
+/// The window columns whose index in an operand, `origin` + column, is in `0..length`; saturated, so that
+/// it can be compared in 32 bits.
+#[inline(always)]
+fn columns_inside(origin: i64, length: i64) -> (i32, i32) {
+    let saturate = |column: i64| column.max(-(1 << 30)).min(i32::MAX as i64 - 64) as i32;
+    (saturate(-origin), saturate(length - origin))
+}
