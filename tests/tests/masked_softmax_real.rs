@@ -89,10 +89,8 @@ on_each_device! {
             let keep = keep.expand(x.shape())?.to_vec::<u8>()?;
             for (row, (y, keep)) in y.chunks(37).zip(keep.chunks(37)).enumerate() {
                 // Each of at most 37 terms is rounded, and so are the sum and its reciprocal.
-                assert!(
-                    (y.iter().sum::<f64>() - 1.0).abs() < 40.0 / f64::from(1 << 24),
-                    "layer {number}, row {row}"
-                );
+                let sum: f64 = y.iter().sum();
+                approx::assert_abs_diff_eq!(sum, 1.0, epsilon = 40.0 / f64::from(1 << 24));
                 assert!(
                     y.iter().zip(keep).all(|(&p, &keep)| keep == 1 || p == 0.0),
                     "layer {number}, row {row}"

@@ -31,36 +31,60 @@ pub enum Scope {
     System,
 }
 
+/// Which PTX type an operation works on.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    U32,
+    I32,
+    U64,
+    I64,
+    F32,
+}
+
+/// A read-modify-write operation.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Add,
+    Min,
+    Max,
+    And,
+    Or,
+    Xor,
+    Exchange,
+}
+
 /// A type that has atomic operations.
 pub trait Atomic: Copy + PartialEq + 'static {
     #[doc(hidden)]
-    const KIND: imp::Kind;
+    const KIND: Kind;
     #[doc(hidden)]
     fn to_bits64(self) -> u64;
     #[doc(hidden)]
     fn from_bits64(bits: u64) -> Self;
     #[doc(hidden)]
-    fn combine(self, operation: imp::Operation, operand: Self) -> Self;
+    fn combine(self, operation: Operation, operand: Self) -> Self;
 }
 
 macro_rules! atomic_int {
     ($($ty:ty => $kind:ident),*) => {$(
         impl Atomic for $ty {
-            const KIND: imp::Kind = imp::Kind::$kind;
+            const KIND: Kind = Kind::$kind;
             #[inline(always)]
             fn to_bits64(self) -> u64 { self as u64 }
             #[inline(always)]
             fn from_bits64(bits: u64) -> Self { bits as $ty }
             #[inline(always)]
-            fn combine(self, operation: imp::Operation, operand: Self) -> Self {
+            fn combine(self, operation: Operation, operand: Self) -> Self {
                 match operation {
-                    imp::Operation::Add => self.wrapping_add(operand),
-                    imp::Operation::Min => Ord::min(self, operand),
-                    imp::Operation::Max => Ord::max(self, operand),
-                    imp::Operation::And => self & operand,
-                    imp::Operation::Or => self | operand,
-                    imp::Operation::Xor => self ^ operand,
-                    imp::Operation::Exchange => operand,
+                    Operation::Add => self.wrapping_add(operand),
+                    Operation::Min => Ord::min(self, operand),
+                    Operation::Max => Ord::max(self, operand),
+                    Operation::And => self & operand,
+                    Operation::Or => self | operand,
+                    Operation::Xor => self ^ operand,
+                    Operation::Exchange => operand,
                 }
             }
         }
@@ -69,7 +93,7 @@ macro_rules! atomic_int {
 atomic_int!(u32 => U32, i32 => I32, u64 => U64, i64 => I64);
 
 impl Atomic for f32 {
-    const KIND: imp::Kind = imp::Kind::F32;
+    const KIND: Kind = Kind::F32;
     #[inline(always)]
     fn to_bits64(self) -> u64 {
         self.to_bits() as u64
@@ -79,9 +103,9 @@ impl Atomic for f32 {
         f32::from_bits(bits as u32)
     }
     #[inline(always)]
-    fn combine(self, operation: imp::Operation, operand: Self) -> Self {
+    fn combine(self, operation: Operation, operand: Self) -> Self {
         match operation {
-            imp::Operation::Add => self + operand,
+            Operation::Add => self + operand,
             _ => operand,
         }
     }
@@ -107,7 +131,7 @@ macro_rules! operations {
             #[track_caller]
             pub unsafe fn $name(self, index: usize, value: T, ordering: Ordering, scope: Scope) -> T {
                 // SAFETY: the caller's contract.
-                unsafe { imp::rmw(self.raw(), imp::Operation::$operation, index, value, ordering, scope) }
+                unsafe { imp::rmw(self.raw(), Operation::$operation, index, value, ordering, scope) }
             }
         )*}
     )*};

@@ -1,28 +1,6 @@
-use crate::atomic::{Atomic, AtomicInt, Ordering, Scope};
+use crate::atomic::{Atomic, AtomicInt, Kind, Operation, Ordering, Scope};
 use crate::global::RawView;
 use core::arch::asm;
-
-/// Which PTX type an operation works on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    U32,
-    I32,
-    U64,
-    I64,
-    F32,
-}
-
-/// A read-modify-write operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    Add,
-    Min,
-    Max,
-    And,
-    Or,
-    Xor,
-    Exchange,
-}
 
 /// Expands `$body` with the PTX words of an ordering and a scope; both are constants after inlining.
 macro_rules! with_semantics {

@@ -1,27 +1,5 @@
-use crate::atomic::{Atomic, AtomicInt, Ordering, Scope};
+use crate::atomic::{Atomic, AtomicInt, Operation, Ordering, Scope};
 use crate::global::RawView;
-
-/// Which PTX type an operation works on; the CPU needs no such name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    U32,
-    I32,
-    U64,
-    I64,
-    F32,
-}
-
-/// A read-modify-write operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    Add,
-    Min,
-    Max,
-    And,
-    Or,
-    Xor,
-    Exchange,
-}
 
 fn order(ordering: Ordering) -> simt::Ordering {
     match ordering {
