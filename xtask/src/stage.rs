@@ -66,7 +66,7 @@ pub fn run(root: &Path, args: &Args) -> Result<()> {
     }
 
     let data = copy_tree(&root.join("tests/data"), &folder.join("tests/data"), &|_| true)?;
-    let bench = copy_tree(&root.join("bench"), &folder.join("bench"), &|path| {
+    let bench = copy_tree(&root.join("tests/bench"), &folder.join("bench"), &|path| {
         path.extension().is_some_and(|extension| extension == "py")
     })?;
     fs::write(folder.join("run.sh"), script(&staged)).context("run.sh cannot be written")?;
