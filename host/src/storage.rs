@@ -9,6 +9,9 @@ use crate::device::{Device, Kind};
 use crate::error::{Error, Result};
 use cuda_std::global::RawView;
 
+/// What the CPU copies at a time.
+const COPY_CHUNK: usize = 1 << 20;
+
 /// An allocation, on either device. Tensors share it.
 pub(crate) enum Storage {
     Cpu(Memory),
@@ -90,6 +93,32 @@ impl Storage {
             (Storage::Cuda(_), Kind::Cpu(_)) => return Err(not_on_cpu("read")),
         }
         Ok(())
+    }
+
+    /// Copies bytes of memory of the same device, in the order of the device's stream; the ranges are apart.
+    pub fn copy_from(
+        &self,
+        offset: usize,
+        source: &Storage,
+        source_offset: usize,
+        bytes: usize,
+        device: &Device,
+    ) -> Result<()> {
+        match (self, source, device.kind()) {
+            (Storage::Cuda(to), Storage::Cuda(from), Kind::Cuda(_, stream)) => {
+                to.buffer.copy_from(offset, &from.buffer, source_offset, bytes, stream.raw_arc())
+            }
+            _ => {
+                check_range("copy", offset, bytes, self.bytes())?;
+                let mut chunk = vec![0; bytes.min(COPY_CHUNK)];
+                for start in (0..bytes).step_by(COPY_CHUNK) {
+                    let part = &mut chunk[..COPY_CHUNK.min(bytes - start)];
+                    source.read(source_offset + start, part, device)?;
+                    self.write(offset + start, part, device)?;
+                }
+                Ok(())
+            }
+        }
     }
 
     /// Sets every byte.

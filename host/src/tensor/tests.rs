@@ -155,6 +155,26 @@ fn a_tensor_moves_to_its_own_device_for_free() {
 }
 
 #[test]
+fn a_copy_overwrites_a_part_and_refuses_what_it_cannot_copy() {
+    let (x, y) = (iota(&[4, 3]), Tensor::zeros(&Device::cpu(), DType::I32, &[4, 3]).unwrap());
+    y.narrow(0, 2, 1).unwrap().copy_from(&x.narrow(0, 1, 1).unwrap()).unwrap();
+    assert_eq!(y.to_vec::<i32>().unwrap(), [0, 0, 0, 0, 0, 0, 3, 4, 5, 0, 0, 0]);
+    let wide = Tensor::zeros(&Device::cpu(), DType::I64, &[4, 3]).unwrap();
+    for (source, want) in [
+        (iota(&[3, 4]), "Tensor::copy_from: `source` must have shape [4, 3], got [3, 4]"),
+        (wide, "Tensor::copy_from: `source` must have dtype i32, got i64"),
+        (
+            iota(&[3, 4]).transpose(0, 1).unwrap(),
+            "Tensor::copy_from: `source` must have contiguous elements, got strides [1, 4]",
+        ),
+    ] {
+        assert_eq!(y.copy_from(&source).unwrap_err().to_string(), want);
+    }
+    let error = y.copy_from(&y.clone()).unwrap_err().to_string();
+    assert!(error.starts_with("Tensor::copy_from: `self` must be memory apart from the source's"), "{error}");
+}
+
+#[test]
 fn handles_may_be_shared_between_threads() {
     fn check<T: Send + Sync>() {}
     check::<Tensor>();

@@ -36,4 +36,34 @@ impl Tensor {
         }
         Tensor::from_bytes(device, self.dtype(), self.shape(), &self.to_bytes()?)
     }
+
+    /// Overwrites the elements with those of a tensor of the same shape, type and device, by the driver's own
+    /// copy in the order of this tensor's stream. Both are contiguous and apart; a capture records the copy.
+    pub fn copy_from(&self, source: &Tensor) -> Result<()> {
+        let (op, arg) = ("Tensor::copy_from", "source");
+        if source.shape() != self.shape() {
+            let (required, got) = (format!("{:?}", self.shape()), source.shape().to_vec());
+            return Err(Error::Shape { op, arg, required, got });
+        }
+        if source.dtype() != self.dtype() {
+            let (required, got) = (self.dtype().to_string(), source.dtype());
+            return Err(Error::DType { op, arg, required, got });
+        }
+        for (arg, tensor) in [("self", self), (arg, source)] {
+            if !tensor.is_contiguous() {
+                let got = tensor.strides().iter().map(|&stride| stride as i64).collect();
+                return Err(Error::Strides { op, arg, required: "contiguous elements", got });
+            }
+        }
+        let here = source.adopted(self.device(), op, arg)?;
+        let (to, from) = (self.byte_range(), source.byte_range());
+        if to.start < from.end && from.start < to.end {
+            let (required, got) = ("memory apart from the source's".into(), format!("{:#x}..{:#x}", to.start, to.end));
+            return Err(Error::Parameter { op, arg: "self", required, got });
+        }
+        let (to, from) = (self.storage_range(), here.storage_range());
+        self.storage.copy_from(to.start, &here.storage, from.start, to.len(), self.device())?;
+        // What overwrites the source later waits for the copy.
+        source.device().wait_for(self.device(), op)
+    }
 }
