@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::error::{CliError, quoted};
-use crate::{demo, doctor, list, ops, run};
+use crate::{bench, demo, doctor, list, ops, run};
 
 #[derive(Parser)]
 #[command(name = "warpwright", version, about = "Fused deep-learning GPU kernels in pure Rust")]
@@ -26,6 +26,8 @@ pub enum Command {
     Doctor(doctor::Args),
     /// Check every operation against a float64 reference, and time it
     Demo(demo::Args),
+    /// Time the operations on a GPU against a copy, and against another library
+    Bench(bench::Args),
 }
 
 /// What a command line comes to.
@@ -90,6 +92,8 @@ mod tests {
             "warpwright list --json",
             "warpwright doctor --json",
             "warpwright demo --device cuda:1 --json --data d",
+            "warpwright bench",
+            "warpwright bench masked_softmax --quick --against torch --report out.html",
         ] {
             assert!(matches!(parse_words(line), Parsed::Command(_)), "{line}");
         }
@@ -98,7 +102,7 @@ mod tests {
     #[test]
     fn mistakes_take_one_line() {
         for (line, want) in [
-            ("warpwright", "a command is required: `run`, `list`, `doctor` or `demo`"),
+            ("warpwright", "a command is required: `run`, `list`, `doctor`, `demo` or `bench`"),
             ("warpwright lst", "unrecognized subcommand 'lst'; tip: a similar subcommand exists: 'list'"),
             ("warpwright run x --in a", "the following required arguments were not provided: --out <FILE>"),
             (

@@ -60,7 +60,7 @@ impl DeviceArgs {
 }
 
 /// The number in `cuda` or `cuda:N`.
-fn ordinal(name: &str) -> Option<usize> {
+pub fn ordinal(name: &str) -> Option<usize> {
     match name.strip_prefix("cuda")? {
         "" => Some(0),
         rest => rest.strip_prefix(':').filter(|n| n.bytes().all(|b| b.is_ascii_digit()))?.parse().ok(),

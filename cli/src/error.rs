@@ -48,6 +48,24 @@ pub enum CliError {
     #[error("{}: cannot write: there is no folder {}", path.display(), folder.display())]
     NoFolder { path: PathBuf, folder: PathBuf },
 
+    #[error("{}: cannot write: {source}", path.display())]
+    Write { path: PathBuf, source: std::io::Error },
+
+    #[error("bench needs a GPU: {why}")]
+    NoGpu { why: String },
+
+    #[error("no case is left: see `--only`, `--dtype` and the operations")]
+    NoCases,
+
+    #[error("the chart `{chart}` cannot be drawn: {reason}")]
+    Chart { chart: &'static str, reason: String },
+
+    #[error("{failed} of {all} results of the benchmark failed")]
+    BenchFailed { failed: usize, all: usize },
+
+    #[error("nothing to compare with: {0}")]
+    Against(#[from] crate::bench::AgainstError),
+
     #[error("cannot find {file}: looked in {looked}; name the folder with `--data DIR`")]
     NoData { file: &'static str, looked: String },
 
@@ -80,6 +98,7 @@ impl CliError {
             CliError::CommandLine(_)
             | CliError::UnknownOp { .. }
             | CliError::UnknownDevice { .. }
+            | CliError::NoCases
             | CliError::ChecksOnGpu { .. }
             | CliError::ParameterForm { .. }
             | CliError::UnknownParameter { .. }

@@ -5,6 +5,7 @@
 //! command line that makes no sense.
 
 mod args;
+mod bench;
 mod demo;
 mod device;
 mod doctor;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Command::List(args) => list::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Bench(args) => bench::run(&args),
     })
 }
 

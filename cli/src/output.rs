@@ -1,6 +1,8 @@
-//! Writing to the terminal without panics: a closed pipe is an error on stdout and of no matter on stderr.
+//! Writing to the terminal without panics: a closed pipe is an error on stdout and of no matter on stderr. And
+//! writing files that appear complete or not at all.
 
 use std::io::Write;
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -17,8 +19,54 @@ pub fn print_json(report: &impl Serialize) -> Result<(), CliError> {
     print(&serde_json::to_string_pretty(report).map_err(|source| CliError::Json { source })?)
 }
 
+/// Says so before the work if the output has no place to go.
+pub fn expect_folder(out: &Path) -> Result<(), CliError> {
+    match folder_of(out) {
+        folder if !folder.is_dir() => {
+            Err(CliError::NoFolder { path: out.to_owned(), folder: folder.to_owned() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a file, which replaces one that was there.
+pub fn write_file(path: &Path, text: &str) -> Result<(), CliError> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".warpwright-");
+    #[cfg(unix)] // as a new file has them
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let written = builder.tempfile_in(folder_of(path)).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.persist(path).map_err(|error| error.error)
+    });
+    written.map(drop).map_err(|source| CliError::Write { path: path.to_owned(), source })
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Writes a line to stderr.
 pub fn note(line: &str) {
     // Nobody is left to be told of a failure.
     let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_or_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        write_file(&path, "first, and longer").unwrap();
+        write_file(&path, "second").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "second");
+        let error = write_file(&folder.path().join("none/out"), "").unwrap_err().to_string();
+        assert!(error.contains("none/out: cannot write: "), "{error}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert!(expect_folder(&path).is_ok() && expect_folder(Path::new("out")).is_ok());
+        assert!(expect_folder(&path.join("out")).is_err());
+    }
 }

@@ -3,16 +3,31 @@
 use kernels_gpu::probe;
 use warpwright::{DType, Device, Error, Grid, Result, Tensor};
 
-const PACK: usize = 16;
+/// Bytes that the copy kernel moves at once.
+pub const PACK: usize = 16;
+
+/// The names of the copy kernel's instances.
+pub fn copies() -> impl Iterator<Item = &'static str> {
+    probe::copy::ALL.iter().map(|kernel| kernel.name)
+}
 
 /// y = x. Both are contiguous u32 of one length, whole packs, on one device.
 pub fn copy(x: &Tensor, y: &Tensor) -> Result<()> {
-    let kernel = &probe::copy::ALL[0];
+    copy_by(0, x, y)
+}
+
+/// [`copy`] by an instance of the kernel, in the order of [`copies`].
+pub fn copy_by(instance: usize, x: &Tensor, y: &Tensor) -> Result<()> {
+    let kernel = &probe::copy::ALL[instance];
     let packs = (x.len().min(y.len()) * size_of::<u32>() / PACK) as u64;
-    let per_block = u64::from(kernel.bounds.threads) * kernel.constant("UNROLL") as u64;
-    let grid = Grid::covering(packs, per_block)?;
+    let grid = Grid::covering(packs, u64::from(kernel.bounds.threads) * packs_a_thread(kernel.consts))?;
     // SAFETY: both tensors hold as many packs, and live until their stream is done with them.
     unsafe { x.device().launch(kernel, grid, (x.view()?, y.view_mut()?, packs)) }
+}
+
+/// How many packs each thread moves, by whichever name an instance has it; one where it has none.
+fn packs_a_thread(consts: &[(&str, usize)]) -> u64 {
+    consts.iter().find(|(name, _)| ["PACKS", "UNROLL"].contains(name)).map_or(1, |&(_, packs)| packs as u64)
 }
 
 /// Why the copy kernel does not do on the device what it should, if so.
@@ -42,6 +57,18 @@ pub fn self_test(device: &Device) -> Result<Option<String>> {
 mod tests {
     use super::*;
     use warpwright::Checks;
+
+    #[test]
+    fn every_instance_copies_all() {
+        let data: Vec<u32> = (0..9_000).collect();
+        let x = Tensor::from_slice(&Device::cpu(), &[data.len()], &data).unwrap();
+        for instance in 0..copies().count() {
+            let y = Tensor::zeros(&Device::cpu(), DType::U32, &[data.len()]).unwrap();
+            copy_by(instance, &x, &y).unwrap();
+            assert_eq!(y.to_vec::<u32>().unwrap(), data, "{instance}");
+        }
+        assert_eq!((packs_a_thread(&[("A", 3), ("PACKS", 2)]), packs_a_thread(&[])), (2, 1));
+    }
 
     #[test]
     fn the_checker_passes_and_its_absence_is_noticed() {

@@ -1,7 +1,7 @@
 //! `warpwright run`: one operation on tensors of files.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use warpwright::io;
 
@@ -10,6 +10,7 @@ use crate::error::CliError;
 use crate::ops;
 use crate::ops::parameters::Parameters;
 use crate::ops::tensors::Tensors;
+use crate::output;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -32,21 +33,11 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), CliError> {
     let op = ops::find(&args.op)?;
     let parameters = Parameters::parse(op.name, op.parameters, &args.set)?;
-    expect_folder(&args.out)?;
+    output::expect_folder(&args.out)?;
     let device = args.device.open()?;
     let tensors = Tensors::load(op, &args.inputs, &device)?;
     let outputs = (op.run)(&tensors, &parameters)?;
     // Reads the results back, and with them what a kernel found to be out of range.
     io::save(&args.out, outputs.iter().map(|(name, tensor)| (*name, tensor)), &BTreeMap::new())?;
     Ok(())
-}
-
-/// Says so before the work if the output has no place to go.
-fn expect_folder(out: &Path) -> Result<(), CliError> {
-    match out.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        Some(folder) if !folder.is_dir() => {
-            Err(CliError::NoFolder { path: out.to_owned(), folder: folder.to_owned() })
-        }
-        _ => Ok(()),
-    }
 }

@@ -1,4 +1,4 @@
-//! `list`, `doctor` and `demo`: what they print, and their exit status.
+//! `list`, `doctor`, `demo` and `bench`: what they print, and their exit status.
 
 mod common;
 
@@ -135,6 +135,24 @@ fn demo_prints_a_table_and_says_where_it_runs() {
     );
     assert!(lines.iter().any(|line| line.ends_with("all within tolerance")));
     assert_eq!(stderr(&output), "", "no bar where there is no terminal");
+}
+
+#[test]
+fn bench_refuses_the_cpu_and_a_report_without_a_folder() {
+    let folder = Folder::new();
+    let report = folder.path("none/report.html");
+    for (args, want) in [
+        (&["bench", "--device", "cpu"][..], "error: bench needs a GPU: the CPU device is a checker"),
+        (&["bench", "--report", report.to_str().unwrap()], "cannot write: there is no folder"),
+    ] {
+        let output = warpwright(args);
+        assert_eq!((output.status.code(), stdout(&output)), (Some(1), ""));
+        assert!(
+            stderr(&output).contains(want) && stderr(&output).lines().count() == 1,
+            "{}",
+            stderr(&output)
+        );
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod data;
 mod deviation;
 pub mod masked_softmax;
 mod measure;
-mod random;
+pub mod random;
 mod report;
 
 use std::path::PathBuf;

@@ -20,7 +20,13 @@ pub fn tensor(device: &Device, dtype: DType, shape: &[usize], reach: f32, seed: 
     Tensor::from_bytes(device, dtype, shape, &bytes)
 }
 
-fn fill<const N: usize>(len: usize, reach: f32, seed: u64, bytes: impl Fn(f32) -> [u8; N] + Sync) -> Vec<u8> {
+/// The bytes of elements that `bytes` makes of numbers uniform in ±`reach`.
+pub fn fill<const N: usize>(
+    len: usize,
+    reach: f32,
+    seed: u64,
+    bytes: impl Fn(f32) -> [u8; N] + Sync,
+) -> Vec<u8> {
     let mut out = vec![0; len * N];
     out.par_chunks_mut(CHUNK * N).enumerate().for_each(|(chunk, out)| {
         let mut rng = SmallRng::seed_from_u64(seed << 32 | chunk as u64);

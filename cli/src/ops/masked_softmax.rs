@@ -5,6 +5,7 @@ use warpwright::ops::masked_softmax::{Causal, Mask, MaskedSoftmax};
 use super::parameters::{Kind, ParameterSpec, Parameters};
 use super::tensors::Tensors;
 use super::{FLOATS, Op, Outputs, TensorSpec};
+use crate::bench;
 use crate::demo;
 use crate::error::{CliError, quoted};
 
@@ -59,6 +60,7 @@ pub static OP: Op = Op {
     family: NAME,
     run,
     cases: demo::masked_softmax::cases,
+    bench: bench::cases::masked_softmax::cases,
 };
 
 const fn optional(

@@ -1,4 +1,4 @@
-//! The registry of operations: one file each, which `run`, `list` and `demo` share.
+//! The registry of operations: one file each, which `run`, `list`, `demo` and `bench` share.
 
 pub mod masked_softmax;
 pub mod parameters;
@@ -8,6 +8,7 @@ use std::fmt::Write;
 
 use warpwright::{DType, Tensor};
 
+use crate::bench;
 use crate::demo::{Case, Setting};
 use crate::error::{CliError, quoted};
 use parameters::{ParameterSpec, Parameters};
@@ -31,6 +32,8 @@ pub struct Op {
     pub run: fn(&Tensors, &Parameters) -> Result<Outputs, CliError>,
     /// What `demo` runs.
     pub cases: fn(&Setting) -> Vec<Box<dyn Case>>,
+    /// What `bench` times.
+    pub bench: fn(&bench::case::Setting) -> Vec<bench::case::Case>,
 }
 
 /// A tensor in a file.

@@ -58,7 +58,8 @@ impl Tensor {
         let here = source.adopted(self.device(), op, arg)?;
         let (to, from) = (self.byte_range(), source.byte_range());
         if to.start < from.end && from.start < to.end {
-            let (required, got) = ("memory apart from the source's".into(), format!("{:#x}..{:#x}", to.start, to.end));
+            let (required, got) =
+                ("memory apart from the source's".into(), format!("{:#x}..{:#x}", to.start, to.end));
             return Err(Error::Parameter { op, arg: "self", required, got });
         }
         let (to, from) = (self.storage_range(), here.storage_range());

@@ -1,0 +1,387 @@
+"""PyTorch's side of `warpwright bench --against torch`.
+
+Reads a case a line, as JSON, from the standard input, and answers each with a line of JSON:
+
+    {"op": "gelu", "shape": [4096, 4096], "dtype": "bf16", "sets": 32, "compile": true}
+    {"us": {"eager": 21.7, "compile": 20.9}}        or        {"error": "..."}
+
+The first line that it writes says which PyTorch it is. Times are medians of CUDA-graph replays of calls that
+rotate through `sets` sets of tensors, as on the other side. `--check` instead runs every operation once on the
+CPU, on small tensors.
+
+To add an operation, write a function that takes a Case and returns a Work, and list it in OPS.
+"""
+
+import json
+import sys
+
+CALLS, REPLAYS = 16, 9
+EPS = 1e-5
+
+
+class Case:
+    """What the other side says of a case, and the tensors for it."""
+
+    def __init__(self, facts, device):
+        self.facts, self.device = facts, device
+        self.shape, self.sets = tuple(facts["shape"]), facts["sets"]
+        self.dtype = dtype_of(facts["dtype"])
+        self.width, self.rows = self.shape[-1], self.shape[:-1]
+
+    def get(self, name, default=None):
+        return self.facts.get(name, default)
+
+    def numbers(self, *shape, dtype=None):
+        """A random tensor: of the case's shape and type unless it says otherwise."""
+        return torch.randn(shape or self.shape, device=self.device, dtype=dtype or self.dtype)
+
+    def indices(self, end, *shape):
+        return torch.randint(0, end, shape, device=self.device)
+
+    def each(self, make):
+        """A tuple of arguments for each set."""
+        return [make() for _ in range(self.sets)]
+
+
+class Work:
+    """A function and, for each set, its arguments. `others` are further functions of the same arguments that
+    are timed, by name."""
+
+    def __init__(self, function, arguments, **others):
+        self.function, self.arguments, self.others = function, arguments, others
+
+
+def dtype_of(name):
+    return {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[name]
+
+
+def masked_softmax(case):
+    (b, h, q, k), mask = case.shape, case.get("mask", "none")
+    scale = case.get("scale", 1.0)
+
+    def none(x, _):
+        return torch.softmax(x * scale, -1)
+
+    def drop(x, drop):
+        return torch.softmax((x * scale).masked_fill(drop, float("-inf")), -1)
+
+    def bias(x, bias):
+        return torch.softmax(x * scale + bias, -1)
+
+    def lengths(x, lengths):
+        columns = torch.arange(k, device=x.device)
+        return torch.softmax((x * scale).masked_fill(columns >= lengths, float("-inf")), -1)
+
+    masks = {
+        "none": lambda: None,
+        "keep": lambda: torch.rand(b, 1, q, k, device=case.device) < 0.2,
+        "bias": lambda: case.numbers(b, 1, q, k),
+        "lengths": lambda: case.indices(k + 1, b, h, q, 1),
+    }
+    function = {"none": none, "keep": drop, "bias": bias, "lengths": lengths}[mask]
+    # Beside the whole, the softmax alone: one kernel of PyTorch's, which does less.
+    return Work(
+        function,
+        case.each(lambda: (case.numbers(), masks[mask]())),
+        softmax=lambda x, _: torch.softmax(x, -1),
+    )
+
+
+def masked_softmax_backward(case):
+    scale = case.get("scale", 1.0)
+
+    def function(dy, y):
+        return aten._softmax_backward_data(dy, y, -1, y.dtype) * scale
+
+    return Work(function, case.each(lambda: (case.numbers(), torch.softmax(case.numbers(), -1))))
+
+
+def gelu(case):
+    form = case.get("approximate", "none")
+    return Work(lambda x: F.gelu(x, approximate=form), case.each(lambda: (case.numbers(),)))
+
+
+def bias_gelu(case):
+    form = case.get("approximate", "none")
+    arguments = case.each(lambda: (case.numbers(), case.numbers(case.width)))
+    return Work(lambda x, bias: F.gelu(x + bias, approximate=form), arguments)
+
+
+def gelu_backward(case):
+    form = case.get("approximate", "none")
+    arguments = case.each(lambda: (case.numbers(), case.numbers()))
+    return Work(lambda dy, x: aten.gelu_backward(dy, x, approximate=form), arguments)
+
+
+def bias_gelu_backward(case):
+    form = case.get("approximate", "none")
+
+    def function(dy, x, bias):
+        dx = aten.gelu_backward(dy, x + bias, approximate=form)
+        return dx, dx.reshape(-1, case.width).sum(0)
+
+    return Work(function, case.each(lambda: (case.numbers(), case.numbers(), case.numbers(case.width))))
+
+
+def layer_norm(case):
+    arguments = case.each(lambda: (case.numbers(), case.numbers(case.width), case.numbers(case.width)))
+    return Work(lambda x, weight, bias: F.layer_norm(x, (case.width,), weight, bias, EPS), arguments)
+
+
+def add_layer_norm(case):
+    def function(x, residual, weight, bias):
+        total = x + residual
+        return total, F.layer_norm(total, (case.width,), weight, bias, EPS)
+
+    def arguments():
+        return case.numbers(), case.numbers(), case.numbers(case.width), case.numbers(case.width)
+
+    return Work(function, case.each(arguments))
+
+
+def layer_norm_arguments(case):
+    x, weight, bias = case.numbers(), case.numbers(case.width), case.numbers(case.width)
+    _, mean, rstd = aten.native_layer_norm(x, [case.width], weight, bias, EPS)
+    return case.numbers(), x, mean, rstd, weight, bias
+
+
+def layer_norm_backward(case):
+    def function(dy, x, mean, rstd, weight, bias):
+        return aten.native_layer_norm_backward(dy, x, [case.width], mean, rstd, weight, bias, [True] * 3)
+
+    return Work(function, case.each(lambda: layer_norm_arguments(case)))
+
+
+def add_layer_norm_backward(case):
+    def function(dtotal, dy, total, mean, rstd, weight, bias):
+        dx, dweight, dbias = aten.native_layer_norm_backward(
+            dy, total, [case.width], mean, rstd, weight, bias, [True] * 3
+        )
+        return dx + dtotal, dweight, dbias
+
+    return Work(function, case.each(lambda: (case.numbers(), *layer_norm_arguments(case))))
+
+
+def normalized(x, weight, width):
+    if hasattr(F, "rms_norm"):
+        return F.rms_norm(x, (width,), weight, EPS)
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPS)).to(x.dtype) * weight
+
+
+def rms_norm(case):
+    arguments = case.each(lambda: (case.numbers(), case.numbers(case.width)))
+    return Work(lambda x, weight: normalized(x, weight, case.width), arguments)
+
+
+def add_rms_norm(case):
+    def function(x, residual, weight):
+        total = x + residual
+        return total, normalized(total, weight, case.width)
+
+    return Work(function, case.each(lambda: (case.numbers(), case.numbers(), case.numbers(case.width))))
+
+
+def rms_norm_gradients(dy, x, rstd, weight, width):
+    # As autograd would, in f32: there is no one function of PyTorch's that is there in every version.
+    hat, wide = x.float() * rstd, dy.float()
+    scaled = wide * weight.float()
+    dx = rstd * (scaled - hat * (scaled * hat).mean(-1, keepdim=True))
+    return dx.to(x.dtype), (wide * hat).reshape(-1, width).sum(0).to(weight.dtype)
+
+
+def rms_norm_arguments(case):
+    x = case.numbers()
+    rstd = torch.rsqrt(x.float().square().mean(-1, keepdim=True) + EPS)
+    return case.numbers(), x, rstd, case.numbers(case.width)
+
+
+def rms_norm_backward(case):
+    def function(dy, x, rstd, weight):
+        return rms_norm_gradients(dy, x, rstd, weight, case.width)
+
+    return Work(function, case.each(lambda: rms_norm_arguments(case)))
+
+
+def add_rms_norm_backward(case):
+    def function(dtotal, dy, total, rstd, weight):
+        dx, dweight = rms_norm_gradients(dy, total, rstd, weight, case.width)
+        return dx + dtotal, dweight
+
+    return Work(function, case.each(lambda: (case.numbers(), *rms_norm_arguments(case))))
+
+
+def embedding(case):
+    """The shape is the result's; `vocabulary` the rows of the table."""
+    words = case.get("vocabulary", 50257)
+    table = case.numbers(words, case.width)
+    return Work(lambda ids: F.embedding(ids, table), case.each(lambda: (case.indices(words, *case.rows),)))
+
+
+def embedding_backward(case):
+    words = case.get("vocabulary", 50257)
+    arguments = case.each(lambda: (case.numbers(), case.indices(words, *case.rows)))
+    return Work(lambda dy, ids: aten.embedding_dense_backward(dy, ids, words, -1, False), arguments)
+
+
+def cross_entropy(case):
+    """The shape is that of the logits, [.., classes]."""
+    facts = {
+        "reduction": case.get("reduction", "none"),
+        "ignore_index": case.get("ignore_index", -100),
+        "label_smoothing": case.get("label_smoothing", 0.0),
+    }
+
+    def function(x, labels):
+        return F.cross_entropy(x.reshape(-1, case.width), labels.reshape(-1), **facts)
+
+    return Work(function, case.each(lambda: (case.numbers(), case.indices(case.width, *case.rows))))
+
+
+def cross_entropy_backward(case):
+    """From the logits, as a fused kernel does: probabilities less one at the label, times the loss's gradient."""
+
+    def function(x, labels, dloss):
+        logits = x.reshape(-1, case.width)
+        logp = aten._log_softmax(logits, 1, False)
+        total = torch.zeros((), device=logits.device, dtype=logits.dtype)
+        gradient = aten.nll_loss_backward(dloss, logp, labels.reshape(-1), None, 0, -100, total)
+        return aten._log_softmax_backward_data(gradient, logp, 1, logits.dtype)
+
+    def arguments():
+        rows = 1
+        for extent in case.rows:
+            rows *= extent
+        return case.numbers(), case.indices(case.width, *case.rows), case.numbers(rows)
+
+    return Work(function, case.each(arguments))
+
+
+def cast(case):
+    to = dtype_of(case.get("to", "bf16"))
+    return Work(lambda x: x.to(to), case.each(lambda: (case.numbers(),)))
+
+
+def copy(case):
+    # An elementwise kernel; a graph's own copy node is slower.
+    return Work(lambda x: torch.add(x, 0), case.each(lambda: (case.numbers(),)))
+
+
+OPS = {
+    "masked_softmax": masked_softmax,
+    "masked_softmax_backward": masked_softmax_backward,
+    "gelu": gelu,
+    "gelu_backward": gelu_backward,
+    "bias_gelu": bias_gelu,
+    "bias_gelu_backward": bias_gelu_backward,
+    "layer_norm": layer_norm,
+    "layer_norm_backward": layer_norm_backward,
+    "add_layer_norm": add_layer_norm,
+    "add_layer_norm_backward": add_layer_norm_backward,
+    "rms_norm": rms_norm,
+    "rms_norm_backward": rms_norm_backward,
+    "add_rms_norm": add_rms_norm,
+    "add_rms_norm_backward": add_rms_norm_backward,
+    "embedding": embedding,
+    "embedding_backward": embedding_backward,
+    "cross_entropy": cross_entropy,
+    "cross_entropy_backward": cross_entropy_backward,
+    "cast": cast,
+    "copy": copy,
+}
+
+
+def time(sets, run):
+    """Microseconds a call of run(set)."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for i in range(min(sets, 4)):
+            run(i)
+    torch.cuda.synchronize()
+    graph, calls = torch.cuda.CUDAGraph(), -(-CALLS // sets) * sets
+    # Results are held until their set's next turn, so that they rotate too.
+    held = [None] * sets
+    with torch.cuda.graph(graph):
+        for call in range(calls):
+            held[call % sets] = run(call % sets)
+    graph.replay()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(REPLAYS + 1)]
+    marks[0].record()
+    for mark in marks[1:]:
+        graph.replay()
+        mark.record()
+    torch.cuda.synchronize()
+    times = sorted(a.elapsed_time(b) * 1e3 / calls for a, b in zip(marks, marks[1:]))
+    return times[len(times) // 2]
+
+
+def answer(facts):
+    if facts["op"] not in OPS:
+        raise LookupError(f"no {facts['op']} in OPS")
+    case = Case(facts, "cuda")
+    work = OPS[facts["op"]](case)
+    us = {"eager": time(case.sets, lambda i: work.function(*work.arguments[i]))}
+    for name, function in work.others.items():
+        us[name] = time(case.sets, lambda i: function(*work.arguments[i]))
+    if facts.get("compile"):
+        # A fresh compilation for each case, as a user with fixed shapes would have.
+        torch._dynamo.reset()
+        compiled = torch.compile(work.function, mode="default", dynamic=False)
+        us["compile"] = time(case.sets, lambda i: compiled(*work.arguments[i]))
+    return {"us": us}
+
+
+def one_line(error):
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+def say(what):
+    print(json.dumps(what), flush=True)
+
+
+def serve():
+    for line in sys.stdin:
+        try:
+            said = answer(json.loads(line))
+        except Exception as error:  # the next case may do better
+            said = {"error": one_line(error)}
+        say(said)
+        torch.cuda.empty_cache()
+
+
+def check():
+    """Each operation once, on the CPU."""
+    failed = 0
+    for name, make in OPS.items():
+        for extra in ({}, {"mask": "keep"}, {"mask": "lengths"}, {"mask": "bias"}):
+            facts = {"op": name, "shape": [2, 3, 4, 8], "dtype": "f32", "sets": 2, "vocabulary": 9, **extra}
+            work = make(Case(facts, "cpu"))
+            for function in (work.function, *work.others.values()):
+                try:
+                    function(*work.arguments[1])
+                except Exception as error:
+                    failed += 1
+                    print(f"{name} {extra}: {one_line(error)}")
+    print(f"{len(OPS)} operations, {failed} failures")
+    return failed
+
+
+try:
+    import torch
+    import torch.nn.functional as F
+
+    aten = torch.ops.aten
+except Exception as error:  # a broken installation fails in many ways
+    say({"error": f"PyTorch cannot be imported: {one_line(error)}"})
+    sys.exit(1)
+
+if "--check" in sys.argv:
+    sys.exit(check() != 0)
+if not torch.cuda.is_available():
+    say({"error": f"PyTorch {torch.__version__} sees no GPU"})
+    sys.exit(1)
+if len(sys.argv) > 1:
+    torch.cuda.set_device(int(sys.argv[1]))
+say({"torch": torch.__version__})
+serve()

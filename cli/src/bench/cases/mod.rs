@@ -1,0 +1,3 @@
+//! The cases of each operation. [`case`](super::case) tells how to add one's.
+
+pub mod masked_softmax;
