@@ -1,10 +1,14 @@
 //! How long a call takes: replays of a graph of many calls, so that the host's launches do not count.
 
+use std::time::{Duration, Instant};
+
 use warpwright::{Device, Event, Graph, Result, Stream};
 
 /// A graph holds at least so many calls, each set the same number of times.
 const CALLS: usize = 16;
 const REPLAYS: usize = 9;
+/// A GPU that had nothing to do raises its clocks first.
+const WARM_UP: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timing {
@@ -32,7 +36,12 @@ pub fn time(device: &Device, sets: usize, launch: &dyn Fn(usize) -> Result<()>) 
         Some(stream) => stream.clone(),
         None => device.new_stream()?, // the CPU's error
     };
-    // The first replay warms up. Nothing waits for the host from then on, so no replay begins on an idle GPU.
+    let warm = Instant::now();
+    while warm.elapsed() < WARM_UP {
+        graph.launch()?;
+        stream.synchronize()?;
+    }
+    // Nothing waits for the host from here on, so no replay that counts begins on an idle GPU.
     graph.launch()?;
     let mut marks: Vec<Event> = vec![stream.record()?];
     for _ in 0..REPLAYS {

@@ -40,6 +40,8 @@ use print::Printer;
 use report::{Machine, Report};
 use row::Row;
 
+/// What PyTorch has for a case at most, compilation and all.
+const ANSWER: Duration = Duration::from_secs(180);
 /// Where less of the budget is left, PyTorch compiles no more.
 const COMPILING: Duration = Duration::from_secs(30);
 
@@ -201,10 +203,12 @@ impl Bench {
                 return Ok(cases.len() - done);
             }
             let mut rows = self.time(device, case);
-            let compile = case.compile && self.left().is_none_or(|left| left > COMPILING);
+            let left = self.left().unwrap_or(ANSWER);
+            let compile = case.compile && left > COMPILING;
+            let limit = ANSWER.min(left + COMPILING);
             let planned = rows.first_mut().filter(|row| row.figures.is_some());
             if let (Some(row), Some(torch)) = (planned, &mut self.torch) {
-                match torch.time(&case.request(compile)) {
+                match torch.time(&case.request(compile), limit) {
                     Ok(times) => row.torch_us = times,
                     Err(error) => {
                         row.error = Some(error.to_string());
@@ -248,6 +252,6 @@ fn torch_copy(torch: &mut Torch, bytes: usize) -> Option<f64> {
     let case = Case::new("copy", &[elements], DType::F32, "", 2 * bytes, |_, _| {
         Ok(case::Prepared::new(0, "", |_| Ok(())))
     });
-    let times: Times = torch.time(&case.request(false)).ok()?;
+    let times: Times = torch.time(&case.request(false), ANSWER).ok()?;
     Some(2.0 * bytes as f64 / times.get("eager")? / 1e3)
 }

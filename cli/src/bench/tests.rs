@@ -29,8 +29,8 @@ fn every_small_case_of_every_operation_runs_on_the_cpu() {
         for case in cases.iter().filter(small) {
             let prepared = case.prepare(&data, 2).unwrap();
             assert!(prepared.floor > 0, "{case}");
-            for way in &prepared.ways {
-                // The kernels of each way are tested elsewhere; here is only whether the case fits them.
+            // The kernels of each way are tested elsewhere; here is only whether the case fits them.
+            for way in [prepared.ways.first(), prepared.ways.last()].into_iter().flatten() {
                 (way.launch)(1).unwrap_or_else(|error| panic!("{case} {}: {error}", way.plan));
             }
             ran += 1;

@@ -15,8 +15,6 @@ use serde_json::Value;
 const SCRIPT: &str = include_str!("torch_bench.py");
 /// To import PyTorch and find the GPU, from a cold disk.
 const START: Duration = Duration::from_secs(120);
-/// For one case, compiled too.
-const ANSWER: Duration = Duration::from_secs(180);
 
 /// Why there is nothing to compare with.
 #[derive(Debug, thiserror::Error)]
@@ -117,14 +115,14 @@ impl Torch {
         Ok(torch)
     }
 
-    /// PyTorch's times for a case.
-    pub fn time(&mut self, request: &Value) -> Result<Times, AgainstError> {
+    /// PyTorch's times for a case, for which it has so long.
+    pub fn time(&mut self, request: &Value, limit: Duration) -> Result<Times, AgainstError> {
         let sent = self.requests.as_mut().map(|pipe| writeln!(pipe, "{request}").and_then(|()| pipe.flush()));
         match sent {
             Some(Ok(())) => {}
             _ => return Err(self.ended()),
         }
-        match self.listen(ANSWER)? {
+        match self.listen(limit)? {
             Line::Times { us } => Ok(us),
             Line::Failed { error } => Err(self.said(error)),
             Line::Hello { .. } => Err(self.said("no times".to_owned())),

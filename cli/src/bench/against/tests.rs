@@ -57,10 +57,10 @@ fn cases_are_answered_one_by_one() {
     assert_eq!(torch.version, "2.0 on 3");
     let request = serde_json::json!({ "op": "gelu" });
     let want = [("eager".to_owned(), 2.5), ("compile".to_owned(), 2.0)];
-    assert_eq!(torch.time(&request).unwrap(), want.into());
-    let error = torch.time(&request).unwrap_err();
+    assert_eq!(torch.time(&request, START).unwrap(), want.into());
+    let error = torch.time(&request, START).unwrap_err();
     assert!(Torch::lives_after(&error) && error.to_string().ends_with("`: OutOfMemoryError: no"), "{error}");
-    let error = torch.time(&request).unwrap_err();
+    let error = torch.time(&request, START).unwrap_err();
     assert!(!Torch::lives_after(&error), "{error}");
     assert!(error.to_string().ends_with("ended without an answer: why it ended"), "{error}");
 }

@@ -13,6 +13,7 @@ To add an operation, write a function that takes a Case and returns a Work, and 
 """
 
 import json
+import os
 import sys
 
 CALLS, REPLAYS = 16, 9
@@ -336,8 +337,13 @@ def one_line(error):
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
+# Answers have the standard output for themselves: what libraries print goes where errors go.
+ANSWERS = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+
+
 def say(what):
-    print(json.dumps(what), flush=True)
+    print(json.dumps(what), file=ANSWERS, flush=True)
 
 
 def serve():
