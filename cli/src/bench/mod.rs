@@ -3,6 +3,9 @@
 //!
 //! `case` tells how an operation's cases are added. `data` makes their input, `harness` times them, `copy` is the
 //! yardstick, `against` the other library; `row` is what comes of a case, and `print` and `report` show it.
+//!
+//! `--json` prints a line with what is known at the beginning ([`Begun`]), one for each result ([`Row`]), and one with
+//! `ended` ([`Ended`]).
 
 mod against;
 mod args;
@@ -30,7 +33,7 @@ use crate::error::CliError;
 use crate::ops::{self, OPS, Op};
 use crate::output;
 pub use against::AgainstError;
-use against::{Times, Torch};
+use against::Torch;
 pub use args::Args;
 use case::{Case, Setting};
 use cold::ColdStart;
@@ -209,7 +212,7 @@ impl Bench {
             let planned = rows.first_mut().filter(|row| row.figures.is_some());
             if let (Some(row), Some(torch)) = (planned, &mut self.torch) {
                 match torch.time(&case.request(compile), limit) {
-                    Ok(times) => row.torch_us = times,
+                    Ok(answer) => (row.torch_us, row.error) = (answer.us, answer.error),
                     Err(error) => {
                         row.error = Some(error.to_string());
                         if !Torch::lives_after(&error) {
@@ -252,6 +255,6 @@ fn torch_copy(torch: &mut Torch, bytes: usize) -> Option<f64> {
     let case = Case::new("copy", &[elements], DType::F32, "", 2 * bytes, |_, _| {
         Ok(case::Prepared::new(0, "", |_| Ok(())))
     });
-    let times: Times = torch.time(&case.request(false), ANSWER).ok()?;
-    Some(2.0 * bytes as f64 / times.get("eager")? / 1e3)
+    let answer = torch.time(&case.request(false), ANSWER).ok()?;
+    Some(2.0 * bytes as f64 / answer.us.get("eager")? / 1e3)
 }

@@ -129,7 +129,8 @@ impl Widths {
             format!("{:.0}", figures.gbps),
             format!("{:.3}", figures.share),
         ];
-        let torch = if error.is_empty() { row.ratio_text() } else { format!("FAILED: {error}") };
+        let failed = if error.is_empty() { String::new() } else { format!("  FAILED: {error}") };
+        let torch = format!("{}{failed}", row.ratio_text());
         self.line(text, numbers.each_ref().map(String::as_str), [&row.plan, &torch])
     }
 }

@@ -41,12 +41,20 @@ pub enum AgainstError {
 /// Times in microseconds by what was timed: `eager`, `compile`, and what else an operation has.
 pub type Times = BTreeMap<String, f64>;
 
+/// What PyTorch came to on a case.
+#[derive(Debug, Deserialize, PartialEq)]
+pub struct Answer {
+    pub us: Times,
+    /// Why some of the times are missing.
+    pub error: Option<String>,
+}
+
 /// A line of the process.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {
     Hello { torch: String },
-    Times { us: Times },
+    Times(Answer),
     Failed { error: String },
 }
 
@@ -110,20 +118,20 @@ impl Torch {
         match torch.listen(START)? {
             Line::Hello { torch: version } => torch.version = version,
             Line::Failed { error } => return Err(torch.said(error)),
-            Line::Times { .. } => return Err(torch.said("times before the first case".to_owned())),
+            Line::Times(_) => return Err(torch.said("times before the first case".to_owned())),
         }
         Ok(torch)
     }
 
     /// PyTorch's times for a case, for which it has so long.
-    pub fn time(&mut self, request: &Value, limit: Duration) -> Result<Times, AgainstError> {
+    pub fn time(&mut self, request: &Value, limit: Duration) -> Result<Answer, AgainstError> {
         let sent = self.requests.as_mut().map(|pipe| writeln!(pipe, "{request}").and_then(|()| pipe.flush()));
         match sent {
             Some(Ok(())) => {}
             _ => return Err(self.ended()),
         }
         match self.listen(limit)? {
-            Line::Times { us } => Ok(us),
+            Line::Times(answer) => Ok(answer),
             Line::Failed { error } => Err(self.said(error)),
             Line::Hello { .. } => Err(self.said("no times".to_owned())),
         }

@@ -50,6 +50,7 @@ fn cases_are_answered_one_by_one() {
         folder.path(),
         r#"echo "{\"torch\": \"2.0 on $2\"}"
         read -r line; case $line in *gelu*) echo '{"us": {"eager": 2.5, "compile": 2}}';; esac
+        read -r line; echo '{"us": {"eager": 2}, "error": "torch.compile: no"}'
         read -r line; echo '{"error": "OutOfMemoryError: no"}'
         read -r line; echo 'why it ended' >&2"#,
     );
@@ -57,7 +58,9 @@ fn cases_are_answered_one_by_one() {
     assert_eq!(torch.version, "2.0 on 3");
     let request = serde_json::json!({ "op": "gelu" });
     let want = [("eager".to_owned(), 2.5), ("compile".to_owned(), 2.0)];
-    assert_eq!(torch.time(&request, START).unwrap(), want.into());
+    assert_eq!(torch.time(&request, START).unwrap(), Answer { us: want.into(), error: None });
+    let answer = torch.time(&request, START).unwrap();
+    assert_eq!((answer.us["eager"], answer.error.as_deref()), (2.0, Some("torch.compile: no")));
     let error = torch.time(&request, START).unwrap_err();
     assert!(Torch::lives_after(&error) && error.to_string().ends_with("`: OutOfMemoryError: no"), "{error}");
     let error = torch.time(&request, START).unwrap_err();
