@@ -9,11 +9,6 @@ use warpwright::ops::{self, Mask, MaskedSoftmax};
 use warpwright::{DType, Device, Error, Graph, Result, Tensor};
 use warpwright_tests::{Random, assert_same, poisoned};
 
-/// Other numbers in the same place: the softmax of others, since tensors are written by operations alone.
-fn refill(x: &Tensor, from: &Tensor) -> Result<()> {
-    ops::masked_softmax_into(from, &MaskedSoftmax { scale: 3.0, ..Default::default() }, x)
-}
-
 #[test]
 fn a_replay_equals_the_eager_calls() -> Result<()> {
     let Some(device) = first_gpu_apart("a_replay_equals_the_eager_calls")? else { return Ok(()) };
@@ -36,7 +31,7 @@ fn a_replay_equals_the_eager_calls() -> Result<()> {
             assert!(y.to_bytes()?.iter().all(|&byte| byte == POISON), "a capture runs nothing");
             for round in 0..3 {
                 if round > 0 {
-                    refill(&x, &scores(&device, dtype, &shape, &mut random)?)?;
+                    x.copy_from(&scores(&device, dtype, &shape, &mut random)?)?;
                 }
                 let (y_eager, z_eager) =
                     (poisoned(&device, dtype, &shape, 0)?, poisoned(&device, dtype, &shape, 0)?);
@@ -111,4 +106,28 @@ fn a_refused_call_in_a_capture_leaves_the_device_usable() -> Result<()> {
 fn the_cpu_says_that_it_has_no_graphs() {
     let error = Graph::capture(&Device::cpu(), |_| Ok(())).unwrap_err();
     assert_eq!(error.to_string(), "Graph::capture: the CPU device has no graphs");
+}
+
+#[test]
+fn a_copy_is_captured() -> Result<()> {
+    let Some(device) = first_gpu_apart("a_copy_is_captured")? else { return Ok(()) };
+    let mut random = Random::new(45);
+    let (x, other) = (
+        scores(&device, DType::F32, &[6, 1000], &mut random)?,
+        scores(&device, DType::F32, &[6, 1000], &mut random)?,
+    );
+    let y = poisoned(&device, DType::F32, &[6, 1000], POISON)?;
+    // Of the middle rows.
+    let (from, to) = (x.narrow(0, 1, 4)?, y.narrow(0, 2, 4)?);
+    let (graph, ()) = Graph::capture(&device, |_| to.copy_from(&from))?;
+    assert!(y.to_bytes()?.iter().all(|&byte| byte == POISON), "a capture runs nothing");
+    for round in 0..2 {
+        if round > 0 {
+            x.copy_from(&other)?;
+        }
+        graph.launch()?;
+        assert_same(&to.to_bytes()?, &from.to_bytes()?, format!("launch {round}"));
+        assert!(y.narrow(0, 0, 2)?.to_bytes()?.iter().all(|&byte| byte == POISON), "the rest is untouched");
+    }
+    Ok(())
 }
