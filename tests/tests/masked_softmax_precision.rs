@@ -39,16 +39,22 @@ on_each_device! {
         Ok(())
     }
 
-    fn adding_a_number_to_a_row_changes_no_bit(device: &Device) -> Result<()> {
+    fn adding_a_number_to_a_row_changes_no_bit_of_f32_and_one_ulp_of_16_bits(device: &Device) -> Result<()> {
         for (dtype, cols) in DTYPES.into_iter().flat_map(|dtype| LENGTHS.map(|cols| (dtype, cols))) {
             // Multiples of 1/8 below 32 are exact in eight bits.
             let values: Vec<f32> = (0..cols).map(|j| ((j * 37 + j / 64) % 65) as f32 / 8.0 - 4.0).collect();
-            let plain =
-                ops::masked_softmax(&floats(device, dtype, &[cols], &values)?, &scaled(1.0))?.to_bytes()?;
+            let plain = ops::masked_softmax(&floats(device, dtype, &[cols], &values)?, &scaled(1.0))?;
+            let (plain, bytes) = (plain.to_f64()?, plain.to_bytes()?);
             for shift in [16.0, -16.0, 0.125] {
                 let shifted: Vec<f32> = values.iter().map(|value| value + shift).collect();
                 let y = ops::masked_softmax(&floats(device, dtype, &[cols], &shifted)?, &scaled(1.0))?;
-                assert_same(&y.to_bytes()?, &plain, format!("{dtype}, {cols} columns, {shift} added"));
+                let what = format!("{dtype}, {cols} columns, {shift} added");
+                match dtype {
+                    DType::F32 => assert_same(&y.to_bytes()?, &bytes, what),
+                    // Which way a result rounds may depend on the maximum, which is part of the exponents.
+                    DType::F16 => assert_within(&y.to_f64()?, &plain, |i| plain[i] / 1024.0 + 6e-8, what),
+                    _ => assert_within(&y.to_f64()?, &plain, |i| plain[i] / 128.0, what),
+                }
             }
         }
         Ok(())
@@ -84,16 +90,16 @@ on_each_device! {
         Ok(())
     }
 
-    fn exponentials_are_as_exact_far_from_the_maximum_as_near_it(device: &Device) -> Result<()> {
+    fn exponentials_far_from_the_maximum_lose_one_rounding_of_their_exponent(device: &Device) -> Result<()> {
         for scale in [1.0, 0.1, -0.37, 2.9] {
-            // Differences of integers are exact, so that only exp, a product and the reciprocal round. An
-            // exponent of 2 that is rounded once, at 100, would be off by 44 u.
+            // Differences of integers are exact, so that only the exponent, exp, a product and the reciprocal
+            // round. The exponent's rounding moves exp(-E) by E u at most.
             let rows = (85.0 / f32::abs(scale)) as usize;
             let scores: Vec<f32> = (0..rows).flat_map(|row| [0.0, -(row as f32) * scale.signum()]).collect();
             let x = floats(device, DType::F32, &[rows, 2], &scores)?;
             let want = reference::masked_softmax(&x, &scaled(scale))?;
             let y = ops::masked_softmax(&x, &scaled(scale))?.to_f64()?;
-            let allowed = |i: usize| want[i] * 16.0 / f64::from(1 << 24);
+            let allowed = |i: usize| want[i] * (16.0 - want[i].ln()) / f64::from(1 << 24);
             assert_within(&y, &want, allowed, format!("scale {scale}"));
         }
         Ok(())

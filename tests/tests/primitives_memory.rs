@@ -4,7 +4,8 @@ use std::fmt::Debug;
 
 use cuda_std::{bf16, f16};
 use kernels_gpu::probe::{
-    LOADS, SHARED_ELEMENTS, STATIC_BYTES, copy_elements, dynamic_array, load_packs, static_arrays,
+    LOADS, SHARED_ELEMENTS, STATIC_BYTES, async_packs, copy_elements, dynamic_array, load_packs,
+    static_arrays,
 };
 use warpwright::{Device, Grid, Result};
 use warpwright_tests::{Array, Plain, Random, assert_same, on_each_device};
@@ -104,6 +105,24 @@ macro_rules! for_types {
     }};
 }
 
+/// Two packs a thread, through shared memory; of the last, each number of elements.
+fn copied_packs<T: Plain + async_packs::Instances>(device: &Device, of: impl Fn(u64) -> T) -> Result<()> {
+    let kernel = &async_packs::kernels::<T>()[0];
+    let (threads, pack) = (kernel.bounds.threads as usize, 16 / size_of::<T>());
+    for count in 0..=pack {
+        let values = numbers(2 * threads * pack - pack + count, &of);
+        let x = Array::new(device, &values)?;
+        let y = Array::poisoned(device, 2 * threads * pack)?;
+        let grid = Grid::new(1)?.shared(32 * threads as u32);
+        // SAFETY: the arrays have the sizes that the kernel states.
+        unsafe { device.launch(kernel, grid, (x.view()?, y.view_mut()?, count as u32))? };
+        let mut want = bytes(&values);
+        want.resize(32 * threads, 0);
+        assert_same(&bytes(&y.read()?), &want, format!("{}, {count} elements of the last", kernel.name));
+    }
+    Ok(())
+}
+
 on_each_device! {
     fn elements_of_every_size_are_copied(device: &Device) -> Result<()> {
         for_types!(copies(device):
@@ -126,6 +145,12 @@ on_each_device! {
             u8 = |b| b as u8, u16 = |b| b as u16, f16 = |b| f16::from_bits(b as u16),
             bf16 = |b| bf16::from_bits(b as u16), u32 = |b| b as u32, f32 = |b| f32::from_bits(b as u32),
             u64 = |b| b, f64 = f64::from_bits,
+        )
+    }
+
+    fn packs_are_copied_while_others_are_used(device: &Device) -> Result<()> {
+        for_types!(copied_packs(device):
+            u8 = |b| b as u8, f16 = |b| f16::from_bits(b as u16), u32 = |b| b as u32, f64 = f64::from_bits,
         )
     }
 

@@ -1,7 +1,8 @@
 //! Barriers, indices, memory order, clusters and parameters.
 
 use kernels_gpu::probe::{
-    INDICES, MESSAGES, halves_meet, indices, last_block_sums, message, parameters, ring, voting_barriers, way,
+    INDICES, MESSAGES, halves_meet, indices, last_block_sums, message, parameters, posts, ring,
+    voting_barriers, way,
 };
 use warpwright::{Device, Grid, Result};
 use warpwright_tests::{Array, Random, assert_same, on_each_device};
@@ -88,6 +89,28 @@ on_each_device! {
             let want = values.iter().fold(0u32, |sum, value| sum.wrapping_add(*value));
             assert_same(&total.read()?, &[want], format!("{blocks} blocks"));
             assert_same(&finished.read()?, &[blocks as u32], "the blocks that finished");
+        }
+        Ok(())
+    }
+
+    fn words_posted_to_the_next_block_of_a_cluster_arrive(device: &Device) -> Result<()> {
+        const THREADS: usize = 64;
+        const BLOCKS: usize = 16;
+        if device.info().is_some_and(|info| info.arch != (9, 0)) {
+            return Ok(());
+        }
+        for size in [1, 2, 8] {
+            let out = Array::poisoned(device, BLOCKS * 3 * THREADS)?;
+            let grid = Grid::new(BLOCKS as u64)?.cluster(size as u32);
+            // SAFETY: the array has the size that the kernel states.
+            unsafe { device.launch(&posts::ALL[0], grid, (out.view_mut()?,))? };
+            let mut want = Vec::new();
+            for block in 0..BLOCKS {
+                want.extend([((block % size + size - 1) % size) as u32; THREADS]);
+                want.extend((0..THREADS as u32).map(|thread| thread * thread));
+                want.extend([(BLOCKS / size) as u32; THREADS]);
+            }
+            assert_same(&out.read()?, &want, format!("clusters of {size}: [block, what, thread]"));
         }
         Ok(())
     }

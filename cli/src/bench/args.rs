@@ -25,9 +25,9 @@ pub struct Args {
     /// Time every kernel that could serve; the planned one comes first
     #[arg(long)]
     pub sweep: bool,
-    /// Only cases whose line has this in it, such as x1024 or mask=keep
-    #[arg(long, value_name = "SUBSTRING")]
-    pub only: Option<String>,
+    /// Only cases whose line has one of these in it, such as x1024 or mask=keep
+    #[arg(long, value_name = "SUBSTRINGS", value_delimiter = ',')]
+    pub only: Vec<String>,
     /// Time another library on the same cases in turn
     #[arg(long, value_name = "LIBRARY")]
     pub against: Option<Library>,

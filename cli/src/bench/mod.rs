@@ -136,8 +136,8 @@ fn selected(args: &Args) -> Result<Vec<Case>, CliError> {
     let dtypes = args.dtype.iter().map(|dtype| dtype.dtype()).collect();
     let setting = Setting { dtypes, bytes: bytes(args), quick: args.quick };
     let mut cases: Vec<Case> = ops.iter().flat_map(|op| (op.bench)(&setting)).collect();
-    if let Some(only) = &args.only {
-        cases.retain(|case| case.to_string().contains(only.as_str()));
+    if !args.only.is_empty() {
+        cases.retain(|case| args.only.iter().any(|only| case.to_string().contains(only.as_str())));
     }
     if cases.is_empty() {
         return Err(CliError::NoCases);

@@ -15,10 +15,30 @@ pub fn index() -> u32 {
     imp::index()
 }
 
+/// Clusters of a one-dimensional grid.
+#[inline(always)]
+pub fn count() -> u32 {
+    imp::count()
+}
+
 /// Blocks of the cluster.
 #[inline(always)]
 pub fn size() -> u32 {
     imp::size()
+}
+
+/// The first half of [`sync`]: what the thread has written is visible to those that have waited. The checker
+/// takes both halves as one barrier where [`wait`] stands.
+#[inline(always)]
+pub fn arrive() {
+    imp::arrive();
+}
+
+/// The second half of [`sync`], once after each [`arrive`].
+#[inline(always)]
+#[track_caller]
+pub fn wait() {
+    imp::wait();
 }
 
 /// Waits for all threads of all blocks of the cluster; their writes, to shared memory too, are visible

@@ -23,6 +23,7 @@ mod imp;
 #[path = "host/mod.rs"]
 mod imp;
 
+pub mod async_copy;
 pub mod atomic;
 pub mod bits;
 pub mod block;
@@ -62,7 +63,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 /// Everything that a kernel file usually names.
 pub mod prelude {
     pub use crate::{
-        Float, Global, GlobalMut, Pack, Shared, bf16, block, cluster, f16, float, kernel, packed,
+        Float, Global, GlobalMut, Pack, Shared, async_copy, bf16, block, cluster, f16, float, kernel, packed,
         shared_array, thread, warp,
     };
 }

@@ -44,6 +44,9 @@ pub trait Float: sealed::Sealed + Copy + Send + Sync + 'static {
     /// Word `index` of the pack, with a full mask over each element whose byte in `bytes` (one byte an
     /// element, the pack's first in the lowest) has its sign bit set.
     fn byte_mask(bytes: [u32; 2], index: usize) -> u32;
+    /// A word with a full mask over each element of word `index` (0..4) that is element `from` of the pack or a
+    /// later one; `from` is within ±2^25.
+    fn from_mask(index: usize, from: i32) -> u32;
     /// A word with a full mask over each element of word `index` (0..4) that lies in
     /// `low..high`, counted in elements from the start of the pack; both within ±2^25.
     fn range_mask(index: usize, low: i32, high: i32) -> u32;
@@ -101,15 +104,23 @@ impl Float for f32 {
     fn range_mask(index: usize, low: i32, high: i32) -> u32 {
         range_bits(32 * index as i32, 32 * low, 32 * high)
     }
+    #[inline(always)]
+    fn from_mask(index: usize, from: i32) -> u32 {
+        bits_from(32 * index as i32, 32 * from)
+    }
 }
 
 /// The bits of the word that begins at bit `at` that lie in `low..high`, counted from bit 0 of a pack: two
 /// shifts that saturate instead of a comparison for each element.
 #[inline(always)]
 fn range_bits(at: i32, low: i32, high: i32) -> u32 {
-    let from = crate::bits::shift_left(u32::MAX, (low - at).max(0) as u32);
-    let beyond = crate::bits::shift_left(u32::MAX, (high - at).max(0) as u32);
-    from & !beyond
+    bits_from(at, low) & !bits_from(at, high)
+}
+
+/// The bits of the word that begins at bit `at` from bit `low` on: a shift that saturates.
+#[inline(always)]
+fn bits_from(at: i32, low: i32) -> u32 {
+    crate::bits::shift_left(u32::MAX, (low - at).max(0) as u32)
 }
 
 macro_rules! half {
@@ -172,6 +183,10 @@ macro_rules! half {
             #[inline(always)]
             fn range_mask(index: usize, low: i32, high: i32) -> u32 {
                 range_bits(32 * index as i32, 16 * low, 16 * high)
+            }
+            #[inline(always)]
+            fn from_mask(index: usize, from: i32) -> u32 {
+                bits_from(32 * index as i32, 16 * from)
             }
         }
     };

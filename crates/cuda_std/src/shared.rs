@@ -39,6 +39,12 @@ impl<T: Copy> Shared<T> {
         Shared { raw: imp::dynamic(offset, length, size_of::<T>() as u32), element: PhantomData }
     }
 
+    /// The raw array.
+    #[inline(always)]
+    pub(crate) fn raw(self) -> imp::RawShared {
+        self.raw
+    }
+
     /// Reads element `index`.
     ///
     /// # Safety
@@ -103,6 +109,32 @@ impl<T: Copy> Shared<T> {
     pub unsafe fn set_remote(self, rank: u32, index: u32, value: T) {
         // SAFETY: the caller's contract.
         unsafe { imp::set_remote::<T>(self.raw, rank, index, value) }
+    }
+}
+
+impl Shared<u64> {
+    /// Writes element `index` of the same array in block `rank` of the cluster, whole at once: a relaxed store at
+    /// cluster scope. It orders nothing but itself, and costs no fence. The checker takes it for a release, since
+    /// a block that has seen it may exit; it does not notice who relies on more.
+    ///
+    /// # Safety
+    /// The element must exist; the block must be running already and still.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn store_relaxed_remote(self, rank: u32, index: u32, value: u64) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::store_relaxed_remote(self.raw, rank, index, value) }
+    }
+
+    /// Reads element `index`, whole at once: what a poll for [`Self::store_relaxed_remote`] does.
+    ///
+    /// # Safety
+    /// The element must exist and be initialised.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn load_relaxed(self, index: u32) -> u64 {
+        // SAFETY: the caller's contract.
+        unsafe { imp::load_relaxed(self.raw, index) }
     }
 }
 

@@ -105,6 +105,13 @@ impl Arena {
         unsafe { shadow::mark(self.init.get().add(offset), bytes) }
     }
 
+    /// The bytes hold nothing until they are written again.
+    #[inline]
+    pub(crate) fn mark_unwritten(&self, offset: usize, bytes: usize) {
+        // SAFETY: callers have checked the range against `used`.
+        unsafe { self.init.get().add(offset).write_bytes(0, bytes) }
+    }
+
     #[inline]
     pub(crate) fn unwritten(&self, offset: usize, bytes: usize) -> Option<usize> {
         // SAFETY: callers have checked the range against `used`.

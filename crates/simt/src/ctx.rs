@@ -10,6 +10,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use crate::arena::Arena;
+use crate::async_copy::Copies;
 use crate::atomic::Scope;
 use crate::clock::{ClockMap, Clocks};
 use crate::fault::Stop;
@@ -61,6 +62,8 @@ pub(crate) struct Lane {
     pub fence: Cell<Option<(Scope, u32)>>,
     /// What relaxed loads have seen and an acquire fence would order.
     pub pending: RefCell<Option<Arc<ClockMap>>>,
+    /// Asynchronous copies that it has not waited for.
+    pub copies: RefCell<Option<Box<Copies>>>,
 }
 
 /// A collective that some lanes have reached.
@@ -86,6 +89,8 @@ pub(crate) struct Warp {
     pub started: Cell<u32>,
     /// Some lane has met a fence.
     pub fenced: Cell<bool>,
+    /// Some lane has copied asynchronously.
+    pub copied: Cell<bool>,
     pub clock: Cell<u32>,
     /// Accesses of the own warp, own block and own cluster up to these clocks come before.
     pub warp_joined: Cell<u32>,
@@ -348,6 +353,7 @@ impl Lane {
             spin_count: Cell::new(0),
             fence: Cell::new(None),
             pending: RefCell::new(None),
+            copies: RefCell::new(None),
         }
     }
 }
@@ -365,6 +371,7 @@ impl Warp {
             spinning: Cell::new(0),
             started: Cell::new(0),
             fenced: Cell::new(false),
+            copied: Cell::new(false),
             clock: Cell::new(0),
             warp_joined: Cell::new(0),
             joined: Cell::new(0),

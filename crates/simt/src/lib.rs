@@ -42,11 +42,14 @@
 //!   for races; beyond 4096 access sites a report's other line may be unknown.
 //! - A loop without any access or barrier hangs. Memory that `SIMT_STACK_KB` (64) cannot hold is found by guard
 //!   pages for the first 8192 lanes of a process, and by a canary, perhaps too late, for those beyond.
+//! - An asynchronous copy reads its source when it is issued, so a source that changes on its way goes unnoticed
+//!   unless the change races with the issue.
 //! - Weak memory: values are sequentially consistent, so a wrong order shows as a race, never as a stale value.
 #![deny(missing_docs)]
 
 mod access;
 mod arena;
+pub mod async_copy;
 pub mod atomic;
 pub mod barrier;
 mod clock;
@@ -68,6 +71,7 @@ pub mod thread;
 pub mod warp;
 mod word;
 
+pub use async_copy::{commit_copies, copy_async, wait_copies};
 pub use atomic::{Ordering, Scope, fence, spin_wait};
 pub use barrier::{
     arrive_named, sync_block, sync_block_and, sync_block_count, sync_block_or, sync_cluster, sync_grid,

@@ -303,9 +303,16 @@ impl<T: Copy> SharedView<T> {
     #[track_caller]
     #[inline]
     pub unsafe fn store_vector<const N: usize>(self, index: usize, value: [T; N]) {
+        // SAFETY: the caller's contract.
+        unsafe { self.store_vector_at(index, value, Location::caller()) }
+    }
+
+    /// [`Self::store_vector`] on behalf of another place in the source.
+    #[inline]
+    pub(crate) unsafe fn store_vector_at<const N: usize>(self, index: usize, value: [T; N], at: At) {
         let ctx = ctx();
         let bytes = (&raw const value).cast();
-        self.before_store(ctx, ctx.block(), index, N, N * size_of::<T>(), bytes, Location::caller());
+        self.before_store(ctx, ctx.block(), index, N, N * size_of::<T>(), bytes, at);
         // SAFETY: checked, or the caller's promise.
         unsafe { self.address(ctx.block(), index).cast::<[T; N]>().write(value) }
     }

@@ -285,3 +285,34 @@ fn host_bytes_and_unwritten_ones() {
     assert!(Memory::try_uninit(1 << 60).is_none() && Memory::try_uninit(usize::MAX).is_none());
     assert_eq!(Memory::uninit(0).first_uninitialized(), None);
 }
+
+#[test]
+fn a_pack_read_before_its_copy_was_waited_for() {
+    let copy = |wait: usize| {
+        move || unsafe {
+            let slots = dynamic::<u8>(0, 64);
+            copy_async(slots, 0, [1; 16]);
+            commit_copies();
+            copy_async(slots, 16, [2; 16]);
+            commit_copies();
+            wait_copies(wait);
+            assert_eq!(slots.load_vector::<16>(0), [1; 16]);
+            assert_eq!(slots.load_vector::<16>(16), [2; 16]);
+        }
+    };
+    let l = Launch { shared_bytes: 64, ..one("copies", 1, 1) };
+    let r = wrong(&l, Kind::Uninitialized, &copy(1));
+    assert!(r.detail.contains("byte 16"), "{r}");
+    launch(&l, &copy(0)).unwrap();
+}
+
+#[test]
+fn a_copy_that_was_never_committed() {
+    let l = Launch { shared_bytes: 64, ..one("copies", 1, 1) };
+    wrong(&l, Kind::Uninitialized, &|| unsafe {
+        let slots = dynamic::<u8>(0, 64);
+        copy_async(slots, 0, [1; 16]);
+        wait_copies(0);
+        slots.load(3);
+    });
+}

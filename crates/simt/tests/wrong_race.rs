@@ -364,3 +364,23 @@ fn a_grid_without_grid_barrier() {
         x.load(63 - bid() * 32 - tid());
     });
 }
+
+#[test]
+fn a_copy_into_what_another_thread_reads() {
+    let l = Launch { shared_bytes: 64, ..one("copies", 1, 64) };
+    wrong(&l, Kind::Race, &|| unsafe {
+        let slots = dynamic::<u8>(0, 64);
+        if tid() == 0 {
+            copy_async(slots, 0, [1; 16]);
+            commit_copies();
+            wait_copies(0);
+        }
+        sync_block();
+        if tid() == 63 {
+            slots.load_vector::<16>(0);
+        }
+        if tid() == 0 {
+            copy_async(slots, 0, [2; 16]);
+        }
+    });
+}

@@ -7,7 +7,7 @@ use crate::{Checks, DType, Tensor};
 fn copied(device: &Device, x: &Tensor, packs: u64) -> Result<Tensor> {
     let y = Tensor::uninit(device, x.dtype(), x.shape())?;
     let kernel = &copy::ALL[0];
-    let per_block = u64::from(kernel.bounds.threads) * kernel.constant("UNROLL") as u64;
+    let per_block = u64::from(kernel.bounds.threads) * kernel.constant("PACKS") as u64;
     let grid = Grid::covering(packs, per_block)?;
     // SAFETY: the CPU's checker tests each access.
     unsafe { device.launch(kernel, grid, (x.view()?, y.view_mut()?, packs))? };

@@ -1,9 +1,9 @@
 //! Rows held in the registers of a thread-block cluster (sm_90a): read once, written once.
 //!
-//! Each block takes a slice of the row; the blocks exchange their (maximum, sum) through distributed shared
-//! memory. Two cluster barriers a row: the first, behind the loads, makes sure that every block has started
-//! before another writes into it.
+//! Each block takes a slice of the row; the warps of all blocks exchange their (maximum, sum) through
+//! distributed shared memory.
 
+use super::exchange::Exchange;
 use super::held::Held;
 use super::locate::locate;
 use super::packed_scores::Packed;
@@ -80,25 +80,11 @@ unsafe fn cluster<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
     let first = rank * (LANES * PACKS) as u32 + thread;
     // SAFETY: the caller's contract.
     unsafe {
+        let exchange = Exchange::<LANES>::begin();
         let row = locate(operands, p, cuda_std::cluster::index());
         let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, first);
-        cuda_std::cluster::sync();
         let mine = Partial::of_held(&mut held, p);
-        let scratch = shared_array!(masked_softmax_cluster_warps: [f32; 64]);
-        let block = mine.over_block(p, scratch);
-
-        let exchange = shared_array!(masked_softmax_cluster_blocks: [f32; 32]);
-        if thread < size {
-            exchange.set_remote(thread, 2 * rank, block.maximum);
-            exchange.set_remote(thread, 2 * rank + 1, block.sum);
-        }
-        cuda_std::cluster::sync();
-        let lane = warp::lane_id();
-        let mut of_block = Partial::EMPTY;
-        if lane < size {
-            of_block = Partial { maximum: exchange.get(2 * lane), sum: exchange.get(2 * lane + 1) };
-        }
-        let total = of_block.over_warp(p);
+        let total = exchange.agree(mine, p);
         if total.sum.is_nan() {
             store_nan_row(operands, p, &row, rank * LANES as u32 + thread, size * LANES as u32);
         } else {

@@ -40,8 +40,14 @@ pub(crate) trait Held<T: Float>: Copy {
     fn max(self) -> f32;
     /// Adds exp(score − maximum) of each score to `start`; may keep the exponentials.
     fn exponentiate(&mut self, exponent: Exponent, maximum: f32, start: f32) -> f32;
+    /// [`Self::exponentiate`] with `shift` from [`Exponent::shift`], where the type has a shorter way.
+    fn exponentiate_by(&mut self, exponent: Exponent, shift: f32, start: f32) -> f32;
+    /// Whether `exponentiate_by` and `normalise_by` may be used.
+    const SHIFTS: bool;
     /// The results.
     fn normalise(self, exponent: Exponent, end: &Normaliser) -> Pack;
+    /// The results, with the shift of the maximum and of the sum together.
+    fn normalise_by(self, exponent: Exponent, shift: f32) -> Pack;
 }
 
 /// What turns exponentials into results.

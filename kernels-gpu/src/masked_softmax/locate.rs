@@ -14,6 +14,8 @@ pub const MAX_ROW_DIMS: usize = 7;
 pub struct RowDim {
     /// x, in elements.
     pub x: i64,
+    /// y, in elements.
+    pub y: i64,
     /// The mask, in elements.
     pub mask: i64,
     /// `lengths`, in elements.
@@ -48,6 +50,7 @@ pub(crate) struct Row {
 /// What a row's digits add up to for each operand.
 struct Indices {
     x: i64,
+    y: i64,
     mask: i64,
     lengths: i64,
     starts: i64,
@@ -58,6 +61,7 @@ struct Indices {
 fn indices(p: &Params, row: u32) -> Indices {
     let mut at = Indices {
         x: p.x_base,
+        y: p.y_base,
         mask: p.mask_base,
         lengths: p.lengths_base,
         starts: p.starts_base,
@@ -73,6 +77,7 @@ fn indices(p: &Params, row: u32) -> Indices {
                 rest = quotient;
                 let digit = digit as i64;
                 at.x += digit * dim.x;
+                at.y += digit * dim.y;
                 at.mask += digit * dim.mask;
                 at.lengths += digit * dim.lengths;
                 at.starts += digit * dim.starts;
@@ -129,7 +134,7 @@ pub(crate) unsafe fn locate<T: Float>(operands: &Operands<T>, p: &Params, row: u
     let first = if p.ragged != 0 { (at.x & (T::PER_PACK as i64 - 1)) as i32 } else { 0 };
     Row {
         x: at.x - first as i64,
-        y: p.y_base + row as i64 * cols as i64 - first as i64,
+        y: at.y - first as i64,
         mask: at.mask - first as i64,
         first,
         end: first + cols,

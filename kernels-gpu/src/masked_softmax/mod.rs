@@ -31,6 +31,7 @@
 #![allow(clippy::too_many_arguments)]
 
 mod cluster_rows;
+mod exchange;
 mod exponent;
 mod held;
 mod locate;
@@ -118,7 +119,7 @@ pub struct Params {
 }
 cuda_std::plain_parameter!(Params);
 // No padding: every byte of the parameter is a field's.
-const _: () = assert!(size_of::<Params>() == MAX_ROW_DIMS * 48 + 10 * 8 + 4 * 4 + 12 * 4);
+const _: () = assert!(size_of::<Params>() == MAX_ROW_DIMS * 56 + 10 * 8 + 3 * 4 + 13 * 4);
 
 /// The operands, as every kernel takes them.
 #[derive(Clone, Copy)]

@@ -7,12 +7,13 @@ use cuda_std::prelude::*;
 
 /// Scores as x has them, still to be scaled: 16-bit scores stay packed.
 #[derive(Clone, Copy)]
-pub(crate) struct Packed(Pack);
+pub(crate) struct Packed(pub(super) Pack);
 
 impl<T: Float> Held<T> for Packed {
     /// A byte an element.
     type Mask = [u32; 2];
     const EMPTY: Self = Packed([0; 4]);
+    const SHIFTS: bool = T::PER_WORD == 2;
 
     #[inline(always)]
     unsafe fn read_mask<const LANES: usize, const PACKS: usize>(
@@ -109,16 +110,25 @@ impl<T: Float> Held<T> for Packed {
                 }
             }
         }
-        if p.scale == 0.0 || row.splits_packs::<T>() {
+        let anywhere = p.scale == 0.0 || (p.has_lengths | p.has_starts | p.causal) != 0;
+        if anywhere || row.splits_packs::<T>() {
             for i in 0..PACKS {
-                let column = column::<T, LANES>(first, i);
-                // Clamped to the pack, so that bit positions do not overflow.
-                let low = (row.low - column).max(0).min(T::PER_PACK as i32);
-                let high = (row.high - column).max(0).min(T::PER_PACK as i32);
-                if low != 0 || high != T::PER_PACK as i32 {
+                let kept = within::<T>(row.high - column::<T, LANES>(first, i));
+                // Rows of different lengths: some lane of a warp has an edge in any pack, and a branch costs more
+                // than it saves. Else the edge is in the last pack, which few lanes have.
+                if anywhere || kept < T::PER_PACK as i32 {
                     for w in 0..4 {
-                        let kept = T::range_mask(w, low, high);
-                        x[i][w] = bits::select(kept, x[i][w], T::NEG_INFINITY_WORD);
+                        x[i][w] = bits::select(T::from_mask(w, kept), T::NEG_INFINITY_WORD, x[i][w]);
+                    }
+                }
+            }
+            if row.low & (T::PER_PACK as i32 - 1) != 0 || p.scale == 0.0 {
+                for i in 0..PACKS {
+                    let dropped = within::<T>(row.low - column::<T, LANES>(first, i));
+                    if anywhere || i == 0 {
+                        for w in 0..4 {
+                            x[i][w] = bits::select(T::from_mask(w, dropped), x[i][w], T::NEG_INFINITY_WORD);
+                        }
                     }
                 }
             }
@@ -154,8 +164,10 @@ impl<T: Float> Held<T> for Packed {
                 sum = T::fold(self.0[w], sum, |sum, e| sum + e);
             }
         } else {
+            // Not the words that `exponentiate_by` widens: the compilers would widen them before the branch.
+            let x = packed::renew(self.0, exponent.zero);
             for w in 0..4 {
-                sum = T::fold(self.0[w], sum, |sum, v| sum + exponent.exp_fast(v - maximum));
+                sum = T::fold(x[w], sum, |sum, v| sum + exponent.exp_fast(v - maximum));
             }
             self.0 = packed::renew(self.0, exponent.zero);
         }
@@ -163,8 +175,27 @@ impl<T: Float> Held<T> for Packed {
     }
 
     #[inline(always)]
-    fn normalise(self, exponent: Exponent, end: &Normaliser) -> Pack {
+    fn exponentiate_by(&mut self, exponent: Exponent, shift: f32, start: f32) -> f32 {
+        let mut sum = start;
+        for w in 0..4 {
+            sum = T::fold(self.0[w], sum, |sum, v| sum + exponent.exp_from(v, shift));
+        }
+        self.0 = packed::renew(self.0, exponent.zero);
+        sum
+    }
+
+    #[inline(always)]
+    fn normalise_by(self, exponent: Exponent, shift: f32) -> Pack {
         let mut pack = self.0;
+        for w in 0..4 {
+            pack[w] = T::map(pack[w], |v| exponent.exp_from(v, shift));
+        }
+        pack
+    }
+
+    #[inline(always)]
+    fn normalise(self, exponent: Exponent, end: &Normaliser) -> Pack {
+        let mut pack = if const { T::PER_WORD == 1 } { self.0 } else { packed::renew(self.0, exponent.zero) };
         for w in 0..4 {
             pack[w] = T::map(pack[w], |v| {
                 if const { T::PER_WORD == 1 } {
@@ -176,6 +207,12 @@ impl<T: Float> Held<T> for Packed {
         }
         pack
     }
+}
+
+/// A column relative to a pack, clamped to it, so that bit positions do not overflow.
+#[inline(always)]
+fn within<T: Float>(column: i32) -> i32 {
+    column.max(0).min(T::PER_PACK as i32)
 }
 
 /// The kept bytes of a pack's mask, read one by one in a loop that is not unrolled; 0 elsewhere.

@@ -29,17 +29,22 @@ use cuda_std::prelude::*;
         { LANES: 4, PACKS: 5; threads: 128 },
         { LANES: 8, PACKS: 3; threads: 128 },
         { LANES: 8, PACKS: 4; threads: 128 },
+        { LANES: 16, PACKS: 2; threads: 128 },
         { LANES: 8, PACKS: 5; threads: 128 },
         { LANES: 16, PACKS: 3; threads: 128 },
         { LANES: 8, PACKS: 7; threads: 128 },
         { LANES: 16, PACKS: 4; threads: 128 },
+        { LANES: 32, PACKS: 2; threads: 128 },
         { LANES: 32, PACKS: 3; threads: 128 },
         { LANES: 16, PACKS: 7; threads: 128 },
         { LANES: 32, PACKS: 4; threads: 128 },
+        { LANES: 64, PACKS: 2; threads: 64 },
         { LANES: 64, PACKS: 3; threads: 64 },
         { LANES: 64, PACKS: 4; threads: 64 },
+        { LANES: 128, PACKS: 2; threads: 128 },
         { LANES: 128, PACKS: 3; threads: 128 },
         { LANES: 128, PACKS: 4; threads: 128 },
+        { LANES: 256, PACKS: 2; threads: 256 },
         { LANES: 128, PACKS: 5; threads: 128 },
         { LANES: 256, PACKS: 4; threads: 256 },
         { LANES: 256, PACKS: 5; threads: 256 },
@@ -100,8 +105,12 @@ pub unsafe fn long_row<T: Float, const LANES: usize, const PACKS: usize>(
     instances = [
         { LANES: 1, PACKS: 2; threads: 128 },
         { LANES: 4, PACKS: 2; threads: 128 },
+        { LANES: 8, PACKS: 2; threads: 128 },
+        { LANES: 16, PACKS: 2; threads: 128 },
         { LANES: 8, PACKS: 4; threads: 128 },
+        { LANES: 32, PACKS: 2; threads: 128 },
         { LANES: 16, PACKS: 4; threads: 128 },
+        { LANES: 64, PACKS: 2; threads: 64 },
         { LANES: 32, PACKS: 4; threads: 128 },
         { LANES: 128, PACKS: 2; threads: 128 },
         { LANES: 128, PACKS: 4; threads: 128 },
@@ -214,10 +223,22 @@ pub(super) unsafe fn store_packs<T: Float, H: Held<T>, const LANES: usize, const
     held: [H; PACKS],
     end: &Normaliser,
 ) {
-    for i in 0..PACKS {
-        let column = column::<T, LANES>(first, i);
-        // SAFETY: the caller's contract.
-        unsafe { store(y, p, row, column, held[i].normalise(p.exponent, end)) }
+    // SAFETY: the caller's contract.
+    unsafe {
+        if const { H::SHIFTS }
+            && let Some(shift) = p.exponent.shift(end.maximum)
+        {
+            let shift = shift + end.log2_sum;
+            for i in 0..PACKS {
+                let pack = held[i].normalise_by(p.exponent, shift);
+                store(y, p, row, column::<T, LANES>(first, i), pack);
+            }
+        } else {
+            for i in 0..PACKS {
+                let pack = held[i].normalise(p.exponent, end);
+                store(y, p, row, column::<T, LANES>(first, i), pack);
+            }
+        }
     }
 }
 
@@ -240,8 +261,16 @@ pub(super) fn exponentiate<T: Float, H: Held<T>, const PACKS: usize>(
     start: f32,
 ) -> f32 {
     let mut sum = start;
-    for i in 0..PACKS {
-        sum = held[i].exponentiate(p.exponent, maximum, sum);
+    if const { H::SHIFTS }
+        && let Some(shift) = p.exponent.shift(maximum)
+    {
+        for i in 0..PACKS {
+            sum = held[i].exponentiate_by(p.exponent, shift, sum);
+        }
+    } else {
+        for i in 0..PACKS {
+            sum = held[i].exponentiate(p.exponent, maximum, sum);
+        }
     }
     sum
 }
@@ -296,6 +325,28 @@ impl Partial {
         let maximum = warp::max::<f32, 32>(max_of::<T, H, PACKS>(held));
         let sum = exponentiate::<T, H, PACKS>(held, p, finite_or_zero(maximum), 0.0);
         Partial { maximum, sum: warp::sum::<f32, 32>(sum) }
+    }
+
+    /// The partial of both parts.
+    #[inline(always)]
+    pub fn and(self, other: Partial, p: &Params) -> Partial {
+        let maximum = float::max_nan(self.maximum, other.maximum);
+        let rescaled = |part: Partial| part.sum * p.exponent.exp(part.maximum - finite_or_zero(maximum));
+        Partial { maximum, sum: rescaled(self) + rescaled(other) }
+    }
+
+    /// The partial with these scores, which become exponentials relative to `finite_or_zero` of its maximum.
+    #[inline(always)]
+    pub fn and_held<T: Float, H: Held<T>, const PACKS: usize>(
+        self,
+        held: &mut [H; PACKS],
+        p: &Params,
+    ) -> Partial {
+        let most = float::max_nan(self.maximum, max_of::<T, H, PACKS>(held));
+        let maximum = finite_or_zero(most);
+        let empty = self.maximum == f32::NEG_INFINITY;
+        let rescaled = if empty { 0.0 } else { self.sum * p.exponent.exp(self.maximum - maximum) };
+        Partial { maximum: most, sum: exponentiate::<T, H, PACKS>(held, p, maximum, rescaled) }
     }
 
     /// What normalises exponentials relative to this part's maximum, for the whole row's partial.

@@ -6,7 +6,7 @@
 use super::held::{Held, finite_or_zero};
 use super::locate::locate;
 use super::packed_scores::Packed;
-use super::register_rows::{Partial, exponentiate, load_packs, max_of, store_packs};
+use super::register_rows::{Partial, exponentiate, load_packs, store_packs};
 use super::store::store_nan_row;
 use super::wide_scores::Wide;
 use super::{Operands, Params};
@@ -71,25 +71,15 @@ unsafe fn stream<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
     // SAFETY: the caller's contract.
     unsafe {
         let row = locate(operands, p, thread::block_idx_x());
-        let mut mine = Partial { maximum: 0.0, sum: 0.0 };
-        let mut any = f32::NEG_INFINITY;
+        let mut mine = Partial::EMPTY;
         // Whole strides of the block that have kept columns.
         let mut pack = row.low / per_pack / step * step;
         while pack * per_pack < row.high {
             let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, pack as u32 + thread);
-            let most = float::max_nan(any, max_of::<T, H, PACKS>(&held));
-            let maximum = finite_or_zero(most);
-            let rescaled = if any == f32::NEG_INFINITY {
-                0.0
-            } else {
-                mine.sum * p.exponent.exp(mine.maximum - maximum)
-            };
-            let sum = exponentiate::<T, H, PACKS>(&mut held, p, maximum, rescaled);
-            mine = Partial { maximum, sum };
-            any = most;
+            mine = mine.and_held(&mut held, p);
             pack += step;
         }
-        let mine = Partial { maximum: any, sum: mine.sum }.over_warp(p);
+        let mine = mine.over_warp(p);
         let scratch = shared_array!(masked_softmax_stream_partials: [f32; 64]);
         let total = mine.over_block(p, scratch);
         if total.sum.is_nan() {

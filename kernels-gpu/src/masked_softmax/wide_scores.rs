@@ -12,6 +12,7 @@ impl<T: Float> Held<T> for Wide {
     /// The bias as it is in memory: four words of x's type, or eight of f32.
     type Mask = [Pack; 2];
     const EMPTY: Self = Wide([0.0; 8]);
+    const SHIFTS: bool = false;
 
     #[inline(always)]
     unsafe fn read_mask<const LANES: usize, const PACKS: usize>(
@@ -108,6 +109,16 @@ impl<T: Float> Held<T> for Wide {
             sum += self.0[i];
         }
         sum
+    }
+
+    #[inline(always)]
+    fn exponentiate_by(&mut self, _: Exponent, _: f32, start: f32) -> f32 {
+        start
+    }
+
+    #[inline(always)]
+    fn normalise_by(self, _: Exponent, _: f32) -> Pack {
+        [0; 4]
     }
 
     #[inline(always)]

@@ -85,3 +85,29 @@ pub unsafe fn dynamic_array<T: Copy>(x: Global<T>, y: GlobalMut<T>, packs: Globa
         packs.set(thread as usize, second.get(thread));
     }
 }
+
+/// y = x by asynchronous copies: each thread has a pack in each of two groups, and writes each out once it has
+/// waited for its group. Of the last pack only `count` elements are read; zeros stand for the others.
+///
+/// # Safety
+/// One block, with 32 bytes of shared memory a thread; `y` holds two packs a thread, `x` as much but for what
+/// `count` leaves out.
+#[kernel(family = "probe", types = [u8, f16, u32, f64], instances = [{ ; threads: 64 }])]
+pub unsafe fn async_packs<T: Copy>(x: Global<T>, y: GlobalMut<T>, count: u32) {
+    let (thread, threads) = (thread::thread_idx_x(), thread::block_dim_x());
+    let pack = 16 / size_of::<T>() as u32;
+    let (first, second) = (pack * thread, pack * (threads + thread));
+    // SAFETY: a thread has its own packs, and waits for them.
+    unsafe {
+        let slots = Shared::<T>::dynamic(0, 2 * threads * pack);
+        slots.copy_pack_async(first, x, first as usize, pack);
+        async_copy::commit();
+        let last = thread == threads - 1;
+        slots.copy_pack_async(second, x, second as usize, if last { count } else { pack });
+        async_copy::commit();
+        async_copy::wait::<1>();
+        y.set_pack_if(true, first as usize, slots.get_pack(first));
+        async_copy::wait::<0>();
+        y.set_pack_if(true, second as usize, slots.get_pack(second));
+    }
+}

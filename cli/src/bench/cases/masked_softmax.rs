@@ -136,9 +136,15 @@ fn prepare(data: &Data, sets: usize, shape: [usize; 4], dtype: DType, form: Form
     let plans = masked_softmax::candidates(&sets[0].x, &sets[0].parameters(form))?;
     let mut prepared =
         Prepared { floor: (read + mask_bytes + elements * dtype.size()) as u64, ways: Vec::new() };
-    // The kernel that takes any strides is no rival to the others, and takes long.
-    let rivals = plans.iter().skip(1).filter(|plan| plan.choice != Choice::Strided);
-    for plan in plans.first().into_iter().chain(rivals) {
+    let mut seen = Vec::new();
+    for (number, plan) in plans.iter().enumerate() {
+        let kind = std::mem::discriminant(&plan.choice);
+        seen.push(kind);
+        if number > 0
+            && !rivals(plan.choice, seen.iter().filter(|other| **other == kind).count(), k * dtype.size())
+        {
+            continue;
+        }
         let (sets, choice) = (sets.clone(), plan.choice);
         prepared = prepared.or(plan_name(plan), move |set| {
             let set = &sets[set];
@@ -146,6 +152,17 @@ fn prepare(data: &Data, sets: usize, shape: [usize; 4], dtype: DType, form: Form
         });
     }
     Ok(prepared)
+}
+
+/// Whether a kernel is worth timing, the `nth` of its kind, for rows of so many bytes: those after the first
+/// few are meant for longer rows and take long, as does the kernel for any strides.
+fn rivals(choice: Choice, nth: usize, bytes: usize) -> bool {
+    match choice {
+        Choice::Strided => false,
+        Choice::Streamed => bytes >= 256 << 10,
+        Choice::Cluster { .. } => bytes >= 64 << 10,
+        _ => nth <= 4,
+    }
 }
 
 fn plan_name(plan: &Plan) -> String {

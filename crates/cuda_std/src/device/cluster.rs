@@ -15,6 +15,13 @@ pub fn index() -> u32 {
     index
 }
 #[inline(always)]
+pub fn count() -> u32 {
+    let count;
+    // SAFETY: reads a special register (sm_90).
+    unsafe { asm!("mov.u32 {}, %nclusterid.x;", out(reg32) count, options(pure, nomem, nostack)) };
+    count
+}
+#[inline(always)]
 pub fn size() -> u32 {
     let size;
     // SAFETY: reads a special register (sm_90).
@@ -24,16 +31,24 @@ pub fn size() -> u32 {
 
 unsafe extern "C" {
     #[link_name = "llvm.nvvm.barrier.cluster.arrive.aligned"]
-    fn arrive();
+    fn llvm_arrive();
     #[link_name = "llvm.nvvm.barrier.cluster.wait.aligned"]
-    fn wait();
+    fn llvm_wait();
 }
 
+// Release and acquire by default.
+#[inline(always)]
+pub fn arrive() {
+    // SAFETY: the caller's contract: all threads of the cluster arrive.
+    unsafe { llvm_arrive() };
+}
+#[inline(always)]
+pub fn wait() {
+    // SAFETY: as above.
+    unsafe { llvm_wait() };
+}
 #[inline(always)]
 pub fn sync() {
-    // SAFETY: the caller's contract: all threads of the cluster arrive. Release and acquire by default.
-    unsafe {
-        arrive();
-        wait();
-    }
+    arrive();
+    wait();
 }

@@ -7,7 +7,7 @@ use core::arch::asm;
 pub struct RawView(*mut u8);
 
 #[inline(always)]
-fn at<T>(raw: RawView, index: usize) -> *mut T {
+pub(super) fn at<T>(raw: RawView, index: usize) -> *mut T {
     // SAFETY: the access's contract puts the element inside the allocation.
     unsafe { raw.0.cast::<T>().add(index) }
 }
@@ -52,7 +52,7 @@ macro_rules! load_pack {
     };
 }
 load_pack!(get_pack_or, "ld.global.nc.v4.b32");
-load_pack!(get_pack_streaming_or, "ld.global.nc.L1::no_allocate.L2::256B.v4.b32");
+load_pack!(get_pack_streaming_or, "ld.global.nc.v4.b32");
 
 #[inline(always)]
 pub unsafe fn get_pack_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: u32) -> Pack {

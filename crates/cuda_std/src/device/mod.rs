@@ -1,5 +1,6 @@
 //! The GPU implementation: one or a few PTX instructions each.
 
+pub mod async_copy;
 pub mod atomic;
 pub mod bits;
 pub mod cluster;

@@ -12,6 +12,12 @@ impl RawShared {
     pub const fn new(address: u32) -> Self {
         RawShared(address)
     }
+
+    /// The address of an element.
+    #[inline(always)]
+    pub(super) fn element<T>(self, index: u32) -> u32 {
+        element::<T>(self, index)
+    }
 }
 
 core::arch::global_asm!(".extern .shared .align 128 .b8 warpwright_dynamic_shared[];");
@@ -162,4 +168,27 @@ pub unsafe fn set_remote<T: Copy>(raw: RawShared, rank: u32, index: u32, value: 
             options(nostack)
         );
     }
+}
+
+#[inline(always)]
+pub unsafe fn store_relaxed_remote(raw: RawShared, rank: u32, index: u32, value: u64) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "st.relaxed.cluster.shared::cluster.b64 [{}], {};", in(reg32) remote(element::<u64>(raw, index), rank),
+            in(reg64) value, options(nostack)
+        );
+    }
+}
+#[inline(always)]
+pub unsafe fn load_relaxed(raw: RawShared, index: u32) -> u64 {
+    let value;
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "ld.relaxed.cluster.shared::cta.b64 {}, [{}];", out(reg64) value,
+            in(reg32) element::<u64>(raw, index), options(nostack)
+        );
+    }
+    value
 }

@@ -1,5 +1,6 @@
 //! The CPU implementation: every operation is an event of the checker.
 
+pub mod async_copy;
 pub mod atomic;
 pub mod bits;
 pub mod cluster;

@@ -11,6 +11,12 @@ impl RawShared {
         RawShared(simt::static_array::<u8>(array, length * size_of::<T>() as u32))
     }
 
+    /// The array's bytes.
+    #[inline(always)]
+    pub(super) fn bytes(self) -> SharedView<u8> {
+        self.0
+    }
+
     #[inline(always)]
     fn cast<T>(self) -> SharedView<T> {
         self.0.cast::<T>()
@@ -57,4 +63,17 @@ pub unsafe fn get_remote<T: Copy>(raw: RawShared, rank: u32, index: u32) -> T {
 pub unsafe fn set_remote<T: Copy>(raw: RawShared, rank: u32, index: u32, value: T) {
     // SAFETY: the checker tests the access.
     unsafe { raw.cast::<T>().store_remote(rank, index as usize, value) }
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn store_relaxed_remote(raw: RawShared, rank: u32, index: u32, value: u64) {
+    let (order, scope) = (simt::Ordering::AcqRel, simt::Scope::Cluster);
+    // SAFETY: the checker tests the access.
+    unsafe { raw.cast::<u64>().atomic_rmw_remote(rank, index as usize, order, scope, |_| value) };
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn load_relaxed(raw: RawShared, index: u32) -> u64 {
+    // SAFETY: the checker tests the access.
+    unsafe { raw.cast::<u64>().atomic_load(index as usize, simt::Ordering::Acquire, simt::Scope::Cluster) }
 }

@@ -176,12 +176,11 @@ impl Piece<'_> {
 
 /// Cuts the rows along their outermost dimensions into pieces of fewer than 2^31.
 fn for_each_piece(problem: &Problem, mut launch: impl FnMut(Piece) -> Result<()>) -> Result<()> {
-    cut(&problem.rows, problem.cols as u64, MAX_ROWS, Base::default(), &mut launch)
+    cut(&problem.rows, MAX_ROWS, Base::default(), &mut launch)
 }
 
 fn cut(
     dims: &[RowDimension],
-    cols: u64,
     max_rows: u64,
     base: Base,
     launch: &mut impl FnMut(Piece) -> Result<()>,
@@ -195,7 +194,7 @@ fn cut(
         let index = index as i64;
         Base {
             x: base.x + index * outer.x as i64,
-            y: base.y + index * (inner_rows * cols) as i64,
+            y: base.y + index * outer.y as i64,
             mask: base.mask + index * outer.mask as i64,
             lengths: base.lengths + index * outer.lengths as i64,
             starts: base.starts + index * outer.starts as i64,
@@ -203,7 +202,7 @@ fn cut(
         }
     };
     if step == 0 {
-        return (0..outer.extent).try_for_each(|index| cut(inner, cols, max_rows, at(index), launch));
+        return (0..outer.extent).try_for_each(|index| cut(inner, max_rows, at(index), launch));
     }
     (0..outer.extent)
         .step_by(step)
@@ -217,13 +216,14 @@ fn params<T: Float>(problem: &Problem, plan: Plan, piece: &Piece) -> Params {
     let bias = problem.has_bias() || problem.has_tiny_scale();
     let factor = if bias || scale == 0.0 { 1.0 } else { f64::from(scale.abs()) };
     let one = Divisor::new(1).expect("1 divides");
-    let unused = RowDim { x: 0, mask: 0, lengths: 0, starts: 0, query: 0, extent: one };
+    let unused = RowDim { x: 0, y: 0, mask: 0, lengths: 0, starts: 0, query: 0, extent: one };
     let mut dims = [unused; MAX_ROW_DIMS];
     let outermost = piece.dims.len().saturating_sub(1);
     for (slot, (i, dim)) in dims.iter_mut().zip(piece.dims.iter().rev().enumerate()) {
         let extent = if i == outermost { piece.outer } else { dim.extent };
         *slot = RowDim {
             x: dim.x as i64,
+            y: dim.y as i64,
             mask: dim.mask as i64,
             lengths: dim.lengths as i64,
             starts: dim.starts as i64,
@@ -269,22 +269,23 @@ mod tests {
     use super::*;
 
     fn dim(extent: usize, x: isize) -> RowDimension {
-        RowDimension { extent, x, mask: 2 * x, lengths: 3 * x, starts: 4 * x, query: 1 }
+        RowDimension { extent, x, y: 5 * x, mask: 2 * x, lengths: 3 * x, starts: 4 * x, query: 1 }
     }
 
     /// Every row's place in x and y, from pieces of at most `max_rows` rows.
-    fn rows_by_pieces(dims: &[RowDimension], cols: u64, max_rows: u64) -> Vec<(i64, i64)> {
+    fn rows_by_pieces(dims: &[RowDimension], max_rows: u64) -> Vec<(i64, i64)> {
         let mut rows = Vec::new();
-        cut(dims, cols, max_rows, Base::default(), &mut |piece| {
+        cut(dims, max_rows, Base::default(), &mut |piece| {
             assert!(piece.rows() <= max_rows && piece.rows() > 0);
             for row in 0..piece.rows() {
-                let (mut rest, mut x) = (row, piece.base.x);
+                let (mut rest, mut x, mut y) = (row, piece.base.x, piece.base.y);
                 for (i, dim) in piece.dims.iter().enumerate().rev() {
                     let extent = if i == 0 { piece.outer } else { dim.extent } as u64;
                     x += (rest % extent) as i64 * dim.x as i64;
+                    y += (rest % extent) as i64 * dim.y as i64;
                     rest /= extent;
                 }
-                rows.push((x, piece.base.y + (row * cols) as i64));
+                rows.push((x, y));
             }
             Ok(())
         })
@@ -295,12 +296,12 @@ mod tests {
     #[test]
     fn pieces_of_any_size_are_the_same_rows_in_the_same_order() {
         let dims = [dim(3, 1000), dim(5, 70), dim(4, 9)];
-        let whole = rows_by_pieces(&dims, 7, 60);
+        let whole = rows_by_pieces(&dims, 60);
         assert_eq!(whole.len(), 60);
-        assert_eq!(whole[59], (2 * 1000 + 4 * 70 + 3 * 9, 59 * 7));
+        assert_eq!(whole[59], (2 * 1000 + 4 * 70 + 3 * 9, 5 * (2 * 1000 + 4 * 70 + 3 * 9)));
         for max_rows in [1, 2, 3, 4, 5, 7, 19, 20, 21, 39, 40, 59, 61] {
-            assert_eq!(rows_by_pieces(&dims, 7, max_rows), whole, "{max_rows}");
+            assert_eq!(rows_by_pieces(&dims, max_rows), whole, "{max_rows}");
         }
-        assert_eq!(rows_by_pieces(&[], 7, 1), [(0, 0)]);
+        assert_eq!(rows_by_pieces(&[], 1), [(0, 0)]);
     }
 }

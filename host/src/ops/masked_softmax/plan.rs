@@ -117,7 +117,17 @@ impl Plan {
         let (table, clusters) = if bias { (T::ROW_BIAS, T::CLUSTER_BIAS) } else { (T::ROW, T::CLUSTER) };
         let long: &[RowShape] = if bias || !target.clusters { &[] } else { T::LONG_ROW };
         let serves = move |shape: &RowShape| shape.capacity() >= packs;
-        let row = move |(index, shape): (usize, &RowShape)| {
+        // Of two instances that hold as much, masks want the one with more packs a thread, whose mask loads overlap,
+        // and comes first in the table; without one, fewer packs in flight stream better.
+        let twin = |a: usize, b: usize| b < table.len() && table[a].capacity() == table[b].capacity();
+        let plain = problem.is_unmasked();
+        let in_turn = move |index: usize| match index {
+            _ if plain && twin(index, index + 1) => index + 1,
+            1.. if plain && twin(index - 1, index) => index - 1,
+            _ => index,
+        };
+        let row = move |index: usize| {
+            let (index, shape) = (in_turn(index), &table[in_turn(index)]);
             let rows_per_block = kernels::rows_per_block(shape.lanes, shape.threads);
             serves(shape).then_some(Plan { choice: Choice::Row { index }, rows_per_block, ragged })
         };
@@ -126,14 +136,19 @@ impl Plan {
             table.iter().take_while(|shape| long.first().is_none_or(|l| shape.capacity() < l.capacity()));
         let short = short.count();
         let (before, after) = (0..short, short..table.len());
-        let rows = move |range: core::ops::Range<usize>| {
-            table.iter().enumerate().skip(range.start).take(range.len()).filter_map(row)
+        let rows = move |range: core::ops::Range<usize>| range.filter_map(row);
+        // A block that fills a multiprocessor waits for its own arithmetic, of which 16-bit rows have more: clusters
+        // of smaller blocks go before it.
+        let full = move |shape: &RowShape| pack == 8 && shape.threads == 1024;
+        let long = move |last: bool| {
+            let instances = long.iter().enumerate();
+            let serving = instances.filter(move |(_, shape)| serves(shape) && full(shape) == last);
+            serving.map(move |(index, _)| Plan {
+                choice: Choice::LongRow { index },
+                rows_per_block: 1,
+                ragged,
+            })
         };
-        let long = long
-            .iter()
-            .enumerate()
-            .filter(move |(_, shape)| serves(shape))
-            .map(move |(index, _)| Plan { choice: Choice::LongRow { index }, rows_per_block: 1, ragged });
         let clusters =
             clusters.iter().enumerate().filter(move |_| target.clusters).filter_map(move |(index, shape)| {
                 let blocks = packs.div_ceil(shape.capacity()).next_power_of_two() as u32;
@@ -141,8 +156,8 @@ impl Plan {
                 (blocks <= kernels::MAX_CLUSTER).then_some(Plan { choice, rows_per_block: 1, ragged })
             });
         let streamed = Plan { choice: Choice::Streamed, rows_per_block: 1, ragged };
-        let all = rows(before).chain(long).chain(rows(after)).chain(clusters).chain([streamed, strided]);
-        visit(&mut { all })
+        let held = rows(before).chain(long(false)).chain(rows(after)).chain(clusters).chain(long(true));
+        visit(&mut held.chain([streamed, strided]))
     }
 }
 
@@ -155,15 +170,13 @@ fn layout(problem: &Problem, alignment: Alignment, pack: usize) -> Option<bool> 
         return None;
     }
     // Rows of x and y must start alike, modulo a pack.
-    let mut y_stride = problem.cols as u64;
     let mut ragged = !problem.cols.is_multiple_of(pack);
-    for dim in problem.rows.iter().rev() {
-        let x_stride = dim.x as u64;
+    for dim in &problem.rows {
+        let (x_stride, y_stride) = (dim.x as u64, dim.y as u64);
         if !x_stride.wrapping_sub(y_stride).is_multiple_of(pack as u64) {
             return None;
         }
         ragged |= !x_stride.is_multiple_of(pack as u64);
-        y_stride = y_stride.wrapping_mul(dim.extent as u64);
     }
     Some(ragged)
 }

@@ -9,6 +9,9 @@ use crate::tensor::Desc;
 /// Most columns: window columns are 31-bit numbers.
 const MAX_COLS: usize = (1 << 31) - 1024;
 
+/// Bytes of a row that is as fast to read when its neighbours in memory are read at other times.
+const LONG: usize = 32 << 10;
+
 /// Which kind of mask the kernels apply, beside the range of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaskForm {
@@ -29,6 +32,8 @@ pub struct RowDimension {
     pub extent: usize,
     /// x.
     pub x: isize,
+    /// y.
+    pub y: isize,
     /// The mask.
     pub mask: isize,
     /// The lengths.
@@ -44,7 +49,8 @@ pub struct RowDimension {
 pub struct Problem {
     /// The type of x and y.
     pub dtype: DType,
-    /// The dimensions of the rows, outermost first, with neighbours merged where every operand allows it.
+    /// The dimensions of the rows, outermost first, with neighbours merged where every operand allows it, in the
+    /// order in which the kernels take the rows: not always x's.
     pub rows: Vec<RowDimension>,
     /// Columns.
     pub cols: usize,
@@ -128,26 +134,39 @@ impl Problem {
             *last = 1;
         }
         let (x_stride, mask_stride) = (x.strides()[outer.len()], mask_strides[outer.len()]);
+        let mut y_strides = none[1..].to_vec();
+        let mut elements = cols as isize;
+        for (stride, &extent) in y_strides.iter_mut().zip(outer).rev() {
+            *stride = elements;
+            elements = elements.wrapping_mul(extent as isize); // nothing is computed where this overflows
+        }
         let merged = shape::merge(
             outer,
             [
                 &x.strides()[..outer.len()],
+                &y_strides,
                 &mask_strides[..outer.len()],
                 &lengths_strides,
                 &starts_strides,
                 &query_strides,
             ],
         );
-        let rows = (0..merged.shape.len())
+        let mut rows: Vec<RowDimension> = (0..merged.shape.len())
             .map(|dim| RowDimension {
                 extent: merged.shape[dim],
                 x: merged.strides[0][dim],
-                mask: merged.strides[1][dim],
-                lengths: merged.strides[2][dim],
-                starts: merged.strides[3][dim],
-                query: merged.strides[4][dim],
+                y: merged.strides[1][dim],
+                mask: merged.strides[2][dim],
+                lengths: merged.strides[3][dim],
+                starts: merged.strides[4][dim],
+                query: merged.strides[5][dim],
             })
             .collect();
+        if form != MaskForm::None && cols * x.dtype().size() >= LONG {
+            // Rows that share a row of the mask follow one another, so that it comes from a cache: the sort is
+            // stable, and what the mask is broadcast over goes innermost.
+            rows.sort_by_key(|dim| dim.mask == 0);
+        }
         Ok(Problem {
             dtype: x.dtype(),
             rows,
@@ -169,6 +188,12 @@ impl Problem {
         self.rows.iter().map(|dim| dim.extent as u64).product()
     }
 
+    /// Whether every column counts, as it is.
+    pub fn is_unmasked(&self) -> bool {
+        let ranged = self.has_lengths || self.has_starts || self.causal_offset.is_some();
+        self.mask == MaskForm::None && !ranged
+    }
+
     /// Whether there is nothing to compute.
     pub fn is_empty(&self) -> bool {
         self.cols == 0 || self.row_count() == 0
@@ -182,8 +207,8 @@ impl Problem {
     /// Whether the scale is so small that differences of scores count although they pass f32: scores must
     /// then be scaled before they are subtracted.
     pub fn has_tiny_scale(&self) -> bool {
-        // 2^-200 is 0 in f32, and finite scores differ by less than 2^129.
-        const TINY: f32 = 1.0 / (1u128 << 120) as f32;
+        // What `Exponent` can split into two parts.
+        const TINY: f32 = 1.0 / (1u128 << 100) as f32;
         self.scale != 0.0 && self.scale.abs() < TINY
     }
 }

@@ -1,0 +1,37 @@
+//! Copies from global to shared memory without registers in between (sm_80), which go on while their thread
+//! does something else.
+//!
+//! A thread issues copies ([`Shared::copy_pack_async`]), closes them into groups ([`commit`]), and waits until few
+//! enough groups are under way ([`wait`]). What it has waited for it may read itself; other threads need a
+//! barrier besides.
+
+use crate::imp::async_copy as imp;
+use crate::{Global, Shared};
+
+/// Closes the thread's copies since the last call into a group.
+#[inline(always)]
+pub fn commit() {
+    imp::commit();
+}
+
+/// Waits until at most the last `PENDING` groups of the thread are under way.
+#[inline(always)]
+#[track_caller]
+pub fn wait<const PENDING: u32>() {
+    imp::wait::<PENDING>();
+}
+
+impl<T: Copy> Shared<T> {
+    /// Starts to copy the first `count` elements of the pack at element `from` of `source` to the pack at element
+    /// `index`, and to fill the rest of that with zeros. Prefetches 256 bytes into L2, leaves L1 alone.
+    ///
+    /// # Safety
+    /// Both packs start at multiples of 16 bytes; `count` is at most a pack's elements, and these exist and do
+    /// not change. Nothing else touches the target before the copy has been waited for.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn copy_pack_async(self, index: u32, source: Global<T>, from: usize, count: u32) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::copy_pack::<T>(self.raw(), index, source.raw(), from, count) }
+    }
+}

@@ -1,0 +1,32 @@
+use super::global::{self, RawView};
+use super::shared::RawShared;
+
+#[inline(always)]
+#[track_caller]
+pub unsafe fn copy_pack<T: Copy>(to: RawShared, index: u32, source: RawView, from: usize, count: u32) {
+    let mut pack = [0u8; 16];
+    let size = size_of::<T>();
+    // SAFETY: the checker tests the accesses; the bytes are those of elements.
+    unsafe {
+        if count as usize * size == 16 {
+            let words = global::get_pack_if::<T>(source, true, from, 0);
+            pack = core::mem::transmute::<[u32; 4], [u8; 16]>(words);
+        } else {
+            for i in 0..count as usize {
+                let value = global::get::<T>(source, from + i);
+                pack.as_mut_ptr().cast::<T>().add(i).write_unaligned(value);
+            }
+        }
+        simt::copy_async(to.bytes(), index as usize * size, pack);
+    }
+}
+
+#[inline(always)]
+pub fn commit() {
+    simt::commit_copies();
+}
+
+#[inline(always)]
+pub fn wait<const PENDING: u32>() {
+    simt::wait_copies(PENDING as usize);
+}

@@ -1,0 +1,71 @@
+//! Copies from global to shared memory that go on while their thread does something else.
+//!
+//! A copy reads its source when it is issued and its target holds nothing until its thread has waited for it:
+//! a read before is one of memory that nothing wrote. The target counts as written at both times, so other
+//! threads must keep away from it in between.
+
+use std::collections::VecDeque;
+use std::panic::Location;
+
+use crate::ctx::{At, FULL, ctx};
+use crate::memory::POISON;
+use crate::shared::SharedView;
+
+/// Bytes of a copy.
+const BYTES: usize = 16;
+
+struct Pending {
+    to: SharedView<u8>,
+    index: usize,
+    bytes: [u8; BYTES],
+    at: At,
+}
+
+/// The copies of a thread that it has not waited for.
+#[derive(Default)]
+pub(crate) struct Copies {
+    groups: VecDeque<Vec<Pending>>,
+    open: Vec<Pending>,
+}
+
+fn with_copies<R>(use_them: impl FnOnce(&mut Copies) -> R) -> R {
+    let ctx = ctx();
+    ctx.warp().copied.set(true);
+    use_them(ctx.lane().copies.borrow_mut().get_or_insert_with(Box::default))
+}
+
+/// Starts a copy, to the 16 aligned bytes at `to[index..]`, of a value that has been read from its source.
+///
+/// # Safety
+/// As for [`SharedView`].
+#[track_caller]
+pub unsafe fn copy_async(to: SharedView<u8>, index: usize, bytes: [u8; BYTES]) {
+    let at = Location::caller();
+    // SAFETY: the caller's contract.
+    unsafe { to.store_vector_at(index, [POISON; BYTES], at) };
+    let ctx = ctx();
+    if ctx.level.get() == FULL && !ctx.stopping.get() {
+        ctx.block().arena.mark_unwritten(to.byte_offset() as usize + index, BYTES);
+    }
+    with_copies(|copies| copies.open.push(Pending { to, index, bytes, at }));
+}
+
+/// Makes a group of the thread's copies since the last.
+pub fn commit_copies() {
+    with_copies(|copies| {
+        let group = std::mem::take(&mut copies.open);
+        copies.groups.push_back(group);
+    });
+}
+
+/// Waits until at most the thread's last `pending` groups are still under way.
+pub fn wait_copies(pending: usize) {
+    let done = with_copies(|copies| {
+        let count = copies.groups.len().saturating_sub(pending);
+        copies.groups.drain(..count).flatten().collect::<Vec<_>>()
+    });
+    for copy in done {
+        // SAFETY: bounds were checked when it was issued; races are looked for once more.
+        unsafe { copy.to.store_vector_at::<BYTES>(copy.index, copy.bytes, copy.at) };
+    }
+}
