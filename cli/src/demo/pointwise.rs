@@ -115,7 +115,7 @@ impl Function {
 
 /// How far an element of type `dtype` may be from `y`, the exact one, of operands up to `reach` in magnitude.
 ///
-/// Computed in f32: relative errors of 2^-20 of y, and, where the sum x + bias is rounded or a slope is multiplied,
+/// Computed in f32: relative errors of 2^-19 of y, and, where the sum x + bias is rounded or a slope is multiplied,
 /// 2^-19 of the operands; exponentials below 2^-126 are 0. The 16-bit forms of GELU are off by 2^-13 of y, their
 /// slopes by 2^-14 of dy. Rounding adds half of the last bit.
 fn tolerance(dtype: DType, y: f64, reach: f64) -> f64 {
@@ -125,7 +125,7 @@ fn tolerance(dtype: DType, y: f64, reach: f64) -> f64 {
         DType::BF16 => (two_to(-13) * y.abs() + two_to(-14) * reach, two_to(-8), 0.0),
         _ => (0.0, 0.0, 0.0),
     };
-    let computed = two_to(-20) * y.abs() + two_to(-19) * reach + two_to(-120);
+    let computed = two_to(-19) * y.abs() + two_to(-19) * reach + two_to(-120);
     computed + fast + half_bit * (y.abs() + computed + fast) + lowest
 }
 

@@ -12,7 +12,7 @@ use kernels_gpu::pointwise as kernels;
 const OP: &str = "bias_gelu";
 const BACKWARD: &str = "bias_gelu_backward";
 
-/// gelu(x + bias) for `x` [.., N] and `bias` [N] of one type (f32, f16 or bf16); in x's shape, contiguous. The sum
+/// gelu(x + bias) for x `[.., N]` and bias `[N]` of one type (f32, f16 or bf16); in x's shape, contiguous. The sum
 /// is not rounded in between.
 ///
 /// As [`gelu`](super::gelu()) otherwise. Any N is fast where x is contiguous, and fastest where rows are whole packs

@@ -7,7 +7,7 @@ use crate::tensor::Tensor;
 use cuda_std::warp;
 use kernels_gpu::column_sums::column_sums as kernels;
 
-/// out[j] = Σ over g of partials[g, j], for a contiguous `partials` [groups, cols] of f32 and a contiguous `out` [cols]
+/// `out[j]` = Σ over g of `partials[g, j]`, for a contiguous partials `[groups, cols]` of f32 and a contiguous out `[cols]`
 /// of f32, f16 or bf16 on the same stream; fewer than 2^31 groups and columns. Without groups: zeros.
 ///
 /// The order of additions depends on `groups` alone.

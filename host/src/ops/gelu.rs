@@ -31,7 +31,7 @@ const BACKWARD: &str = "gelu_backward";
 
 /// gelu(x) in x's shape and type (f32, f16 or bf16), contiguous; computed in f32.
 ///
-/// NaN gives NaN, +∞ +∞, and −∞ −0, the limit. In f32 the relative error is below 2⁻²⁰ wherever |y| is above 2⁻¹²⁰,
+/// NaN gives NaN, +∞ +∞, and −∞ −0, the limit. In f32 the relative error is below 2⁻¹⁹ wherever |y| is above 2⁻¹²⁰,
 /// in the tail on the left too; below that y may be 0. 16-bit results are within 0.7 ulp. Any strides of x are
 /// accepted: dense views and rows of whole 16-byte packs are read at the speed of a copy, others element by element.
 ///

@@ -1,7 +1,7 @@
 //! Operations that compute each element of the result from the elements at its place: one engine, and a short
 //! file for each operation.
 //!
-//! y[i] = f(a[i], b[i], bias[i mod N]), where f is a [`Function`] and uses some of its operands. Computed in f32;
+//! y[i] = f(a[i], b[i], bias[i mod N]), where f is a `Function` and uses some of its operands. Computed in f32;
 //! a, b and bias have one type, y the same or, for casts, another: f32 | f16 | bf16.
 //!
 //! | module | what |
