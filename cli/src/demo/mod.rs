@@ -6,6 +6,7 @@ mod data;
 mod deviation;
 pub mod masked_softmax;
 mod measure;
+pub mod pointwise;
 pub mod random;
 mod report;
 

@@ -258,6 +258,27 @@ def cross_entropy_backward(case):
     return Work(function, case.each(arguments))
 
 
+def add(case):
+    return Work(lambda a, b: a + b, case.each(lambda: (case.numbers(), case.numbers())))
+
+
+def dropout(case):
+    p = case.get("p", 0.1)
+    return Work(lambda x: F.dropout(x, p, training=True), case.each(lambda: (case.numbers(),)))
+
+
+def dropout_backward(case):
+    p = case.get("p", 0.1)
+    scale = 1 / (1 - p)
+
+    def arguments():
+        dy = case.numbers()
+        return dy, torch.rand_like(dy) >= p
+
+    # From a mask in memory: PyTorch does not draw the numbers again.
+    return Work(lambda dy, mask: aten.native_dropout_backward(dy, mask, scale), case.each(arguments))
+
+
 def cast(case):
     to = dtype_of(case.get("to", "bf16"))
     return Work(lambda x: x.to(to), case.each(lambda: (case.numbers(),)))
@@ -287,6 +308,9 @@ OPS = {
     "embedding_backward": embedding_backward,
     "cross_entropy": cross_entropy,
     "cross_entropy_backward": cross_entropy_backward,
+    "add": add,
+    "dropout": dropout,
+    "dropout_backward": dropout_backward,
     "cast": cast,
     "copy": copy,
 }

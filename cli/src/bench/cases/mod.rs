@@ -1,3 +1,4 @@
 //! The cases of each operation. [`case`](super::case) tells how to add one's.
 
 pub mod masked_softmax;
+pub mod pointwise;
