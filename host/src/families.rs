@@ -22,12 +22,14 @@ macro_rules! family {
 pub static PROBE: PtxFamily = family!("probe");
 /// Sums of columns, the second step of gradients of biases and weights.
 pub static COLUMN_SUMS: PtxFamily = family!("column_sums");
+/// Rows of tables, and their gradients.
+pub static EMBEDDING: PtxFamily = family!("embedding");
 /// The masked softmax, forward.
 pub static MASKED_SOFTMAX: PtxFamily = family!("masked_softmax");
 /// Operations on each element: GELU, sums, casts, dropout.
 pub static POINTWISE: PtxFamily = family!("pointwise");
 
-static FAMILIES: [&PtxFamily; 4] = [&PROBE, &COLUMN_SUMS, &MASKED_SOFTMAX, &POINTWISE];
+static FAMILIES: [&PtxFamily; 5] = [&PROBE, &COLUMN_SUMS, &EMBEDDING, &MASKED_SOFTMAX, &POINTWISE];
 
 /// Every family.
 pub fn families() -> &'static [&'static PtxFamily] {

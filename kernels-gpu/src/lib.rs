@@ -8,6 +8,8 @@
 
 #[cfg(feature = "column_sums")]
 pub mod column_sums;
+#[cfg(feature = "embedding")]
+pub mod embedding;
 #[cfg(feature = "masked_softmax")]
 pub mod masked_softmax;
 #[cfg(feature = "pointwise")]

@@ -4,6 +4,7 @@
 mod case;
 mod data;
 mod deviation;
+pub mod embedding;
 pub mod masked_softmax;
 mod measure;
 pub mod pointwise;

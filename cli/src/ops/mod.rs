@@ -4,6 +4,7 @@ pub mod add;
 pub mod bias_gelu;
 pub mod cast;
 pub mod dropout;
+pub mod embedding;
 pub mod gelu;
 pub mod masked_softmax;
 pub mod parameters;
@@ -61,6 +62,7 @@ pub static OPS: &[&Op] = &[
     &cast::OP,
     &dropout::OP,
     &dropout::BACKWARD,
+    &embedding::OP,
 ];
 
 /// The floating-point types.

@@ -6,6 +6,7 @@ mod bias_gelu;
 mod cast;
 mod column_sums;
 mod dropout;
+mod embedding;
 mod gelu;
 pub mod masked_softmax;
 mod pointwise;
@@ -20,6 +21,7 @@ pub use dropout::{
     Dropout, dropout, dropout_backward, dropout_backward_into, dropout_backward_shape, dropout_into,
     dropout_shape,
 };
+pub use embedding::{Positions, embedding, embedding_into, embedding_shape};
 pub use gelu::{
     Approximate, gelu, gelu_backward, gelu_backward_into, gelu_backward_shape, gelu_into, gelu_shape,
 };

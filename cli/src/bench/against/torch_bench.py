@@ -213,10 +213,18 @@ def add_rms_norm_backward(case):
 
 
 def embedding(case):
-    """The shape is the result's; `vocabulary` the rows of the table."""
-    words = case.get("vocabulary", 50257)
-    table = case.numbers(words, case.width)
-    return Work(lambda ids: F.embedding(ids, table), case.each(lambda: (case.indices(words, *case.rows),)))
+    """The shape is the result's; `vocabulary` the rows of the table, `wpe` whether positions are added."""
+    words, steps = case.get("vocabulary", 50257), case.rows[-1]
+    table, positions = case.numbers(words, case.width), case.numbers(steps, case.width)
+
+    def tokens(ids):
+        return F.embedding(ids, table)
+
+    def tokens_and_positions(ids):
+        return F.embedding(ids, table) + positions
+
+    function = tokens_and_positions if case.get("wpe") else tokens
+    return Work(function, case.each(lambda: (case.indices(words, *case.rows),)))
 
 
 def embedding_backward(case):

@@ -84,7 +84,7 @@ fn check_bias(op: &'static str, x_arg: &'static str, x: &Desc, bias: &Desc) -> R
 }
 
 /// Wants f32, f16 or bf16.
-fn float(op: &'static str, arg: &'static str, desc: &Desc) -> Result<()> {
+pub fn float(op: &'static str, arg: &'static str, desc: &Desc) -> Result<()> {
     match desc.dtype() {
         DType::F32 | DType::F16 | DType::BF16 => Ok(()),
         got => Err(Error::DType { op, arg, required: "f32, f16 or bf16".to_owned(), got }),
@@ -109,7 +109,8 @@ fn typed(op: &'static str, arg: &'static str, desc: &Desc, dtype: DType, x: &Des
     on_device(op, arg, desc, x)
 }
 
-fn on_device(op: &'static str, arg: &'static str, desc: &Desc, x: &Desc) -> Result<()> {
+/// Wants the device of `x`.
+pub fn on_device(op: &'static str, arg: &'static str, desc: &Desc, x: &Desc) -> Result<()> {
     if desc.device().same_device(x.device()) {
         return Ok(());
     }
@@ -118,7 +119,7 @@ fn on_device(op: &'static str, arg: &'static str, desc: &Desc, x: &Desc) -> Resu
 }
 
 /// Refuses strides that lead to before the first element.
-fn reach(op: &'static str, arg: &'static str, desc: &Desc) -> Result<()> {
+pub fn reach(op: &'static str, arg: &'static str, desc: &Desc) -> Result<()> {
     match shape::reach(desc.shape(), desc.strides()) {
         Some((0, _)) => Ok(()),
         _ if desc.is_empty() => Ok(()),
