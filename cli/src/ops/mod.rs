@@ -63,6 +63,7 @@ pub static OPS: &[&Op] = &[
     &dropout::OP,
     &dropout::BACKWARD,
     &embedding::OP,
+    &embedding::BACKWARD,
 ];
 
 /// The floating-point types.

@@ -21,7 +21,10 @@ pub use dropout::{
     Dropout, dropout, dropout_backward, dropout_backward_into, dropout_backward_shape, dropout_into,
     dropout_shape,
 };
-pub use embedding::{Positions, embedding, embedding_into, embedding_shape};
+pub use embedding::{
+    Positions, embedding, embedding_backward, embedding_backward_into, embedding_backward_shape,
+    embedding_into, embedding_shape,
+};
 pub use gelu::{
     Approximate, gelu, gelu_backward, gelu_backward_into, gelu_backward_shape, gelu_into, gelu_shape,
 };

@@ -19,3 +19,27 @@ pub fn embedding(tokens: &Tensor, wte: &Tensor, positions: Option<Positions>) ->
     }
     Ok(values)
 }
+
+/// The results of [`ops::embedding_backward`], dwte and dwpe, row-major, for tokens that have a row.
+pub fn embedding_backward(
+    tokens: &Tensor,
+    dy: &Tensor,
+    wte: &Tensor,
+    positions: Option<Positions>,
+) -> Result<(Vec<f64>, Option<Vec<f64>>)> {
+    let (dwte, dwpe) = ops::embedding_backward_shape(tokens, dy, wte, positions)?;
+    let (cols, steps) = (wte.shape()[1], tokens.shape().last().copied().unwrap_or(1));
+    let (mut dwte, mut dwpe) = (vec![0.0; dwte.len()], dwpe.map(|dwpe| vec![0.0; dwpe.len()]));
+    let (tokens, dy) = (tokens.to_f64()?, dy.to_f64()?);
+    let offset = positions.map_or(0, |positions| positions.offset);
+    for (i, token) in tokens.into_iter().enumerate() {
+        let (row, position) = (token as usize * cols, (offset + i % steps) * cols);
+        for (column, dy) in dy[i * cols..(i + 1) * cols].iter().enumerate() {
+            dwte[row + column] += dy;
+            if let Some(dwpe) = &mut dwpe {
+                dwpe[position + column] += dy;
+            }
+        }
+    }
+    Ok((dwte, dwpe))
+}

@@ -7,6 +7,6 @@ pub mod masked_softmax;
 mod normal;
 
 pub use elementwise::{add, dropout};
-pub use embedding::embedding;
+pub use embedding::{embedding, embedding_backward};
 pub use gelu::{bias_gelu, bias_gelu_backward, gelu, gelu_backward};
 pub use masked_softmax::masked_softmax;

@@ -77,7 +77,8 @@ impl Tokens {
 #[inline(always)]
 pub(crate) unsafe fn record(fault: GlobalMut<u64>, index: u32, value: i64) {
     const HALF: i64 = 1 << (FAULT_BITS - 1);
-    let value = value.max(-HALF).min(HALF - 1) as u64 & ((1 << FAULT_BITS) - 1); // `clamp` can panic
+    let value = value.max(-HALF); // not `clamp`, which can panic
+    let value = value.min(HALF - 1) as u64 & ((1 << FAULT_BITS) - 1);
     let record = (index as u64) << FAULT_BITS | value;
     // SAFETY: the caller's contract.
     unsafe { fault.atomic_min(0, record, Ordering::Relaxed, Scope::Device) };

@@ -13,6 +13,7 @@ To add an operation, write a function that takes a Case and returns a Work, and 
 """
 
 import json
+import math
 import os
 import sys
 
@@ -38,6 +39,11 @@ class Case:
 
     def indices(self, end, *shape):
         return torch.randint(0, end, shape, device=self.device)
+
+    def words(self, end, *shape):
+        """As `indices`, as often as words are in a text: Zipf's law, as on the other side."""
+        places = torch.rand(shape, device=self.device, dtype=torch.float64) * math.log(end + 1)
+        return (places.exp() - 1).clamp(max=end - 1).long()
 
     def each(self, make):
         """A tuple of arguments for each set."""
@@ -228,9 +234,17 @@ def embedding(case):
 
 
 def embedding_backward(case):
+    """The shape is dy's; the tokens are a text's. With `wpe`, the gradient of the positions too."""
     words = case.get("vocabulary", 50257)
-    arguments = case.each(lambda: (case.numbers(), case.indices(words, *case.rows)))
-    return Work(lambda dy, ids: aten.embedding_dense_backward(dy, ids, words, -1, False), arguments)
+    arguments = case.each(lambda: (case.numbers(), case.words(words, *case.rows)))
+
+    def tokens(dy, ids):
+        return aten.embedding_dense_backward(dy, ids, words, -1, False)
+
+    def tokens_and_positions(dy, ids):
+        return tokens(dy, ids), dy.reshape(-1, case.rows[-1], case.width).sum(0)
+
+    return Work(tokens_and_positions if case.get("wpe") else tokens, arguments)
 
 
 def cross_entropy(case):

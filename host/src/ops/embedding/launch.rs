@@ -3,7 +3,7 @@
 use super::problem::Problem;
 use super::{OP, Positions};
 use crate::dtype::{DType, Element};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::launch::Grid;
 use crate::ops::pointwise::with_float;
 use crate::tensor::Tensor;
@@ -25,7 +25,8 @@ pub fn run(
     y: &Tensor,
 ) -> Result<()> {
     if y.is_empty() {
-        return check_tokens_of_nothing(problem, tokens);
+        // No kernel reads the tokens; still they must be right.
+        return launch_keys(OP, problem, tokens).map(drop);
     }
     with_float!(problem.dtype, T => typed::<T>(problem, tokens, wte, positions, y))
 }
@@ -80,7 +81,7 @@ fn whole_packs<T: Float>(problem: &Problem, wte: &Tensor, wpe: Option<&Tensor>, 
 }
 
 /// The tokens, for a kernel.
-pub fn token_params(problem: &Problem) -> Tokens {
+fn token_params(problem: &Problem) -> Tokens {
     let [(_, sequence), (steps, step)] = problem.tokens;
     Tokens {
         sequence: sequence as i64,
@@ -117,26 +118,28 @@ fn pieces(problem: &Problem, unit: usize, most: usize) -> impl Iterator<Item = L
 }
 
 /// The divisor for a number from 1 to below 2^31.
-fn divisor(number: usize) -> Divisor {
+pub fn divisor(number: usize) -> Divisor {
     u32::try_from(number).ok().and_then(Divisor::new).expect("`Problem` has checked the numbers")
 }
 
-/// Checks the tokens where rows have no columns, for which no kernel runs.
-fn check_tokens_of_nothing(problem: &Problem, tokens: &Tensor) -> Result<()> {
-    let max = problem.vocabulary as i64 - 1;
-    let bad = match tokens.is_empty() {
-        true => None,
-        // As f64, which has every u32 and i32; what an i64 loses is beyond any table.
-        false => {
-            tokens.to_f64()?.into_iter().enumerate().find(|&(_, token)| token < 0.0 || token > max as f64)
-        }
-    };
-    match bad {
-        None => Ok(()),
-        Some((index, got)) => {
-            Err(Error::Value { op: OP, arg: "tokens", index: index as u64, min: 0, max, got: got as i64 })
-        }
+/// The tokens as keys, those without a row as V; and the check of them.
+pub fn launch_keys(op: &'static str, problem: &Problem, tokens: &Tensor) -> Result<Tensor> {
+    let (device, count) = (tokens.device(), problem.token_count());
+    let keys = Tensor::uninit(device, DType::U32, &[count])?;
+    if count == 0 {
+        return Ok(keys);
     }
+    let kernel = &kernels::make_keys::ALL[0];
+    let grid = Grid::covering(count as u64, u64::from(kernel.bounds.threads))?;
+    let slot = device.wide_value_slot(op, "tokens", 0, problem.vocabulary as i64 - 1, FAULT_BITS)?;
+    // SAFETY: words of tokens, of one or two each; the grid covers them. Memory is freed in the order of the stream.
+    unsafe {
+        let words = Global::from_raw(tokens.raw_view()?);
+        let args = (words, keys.view_mut::<u32>()?, slot.view(), count as u32, token_params(problem));
+        device.launch(kernel, grid, args)?;
+    }
+    slot.finish()?;
+    Ok(keys)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Rows of a table, chosen by tokens. See [`embedding`].
 
+mod backward;
 mod launch;
 mod problem;
 
@@ -8,7 +9,10 @@ use super::pointwise;
 use crate::error::Result;
 use crate::tensor::{Desc, Tensor};
 
+pub use backward::{embedding_backward, embedding_backward_into, embedding_backward_shape};
+
 const OP: &str = "embedding";
+const BACKWARD: &str = "embedding_backward";
 
 /// A table of positions.
 #[derive(Debug)]
@@ -53,7 +57,7 @@ impl<D> Copy for Positions<'_, D> {}
 /// names the first such token, with i64 values beyond ±2³² as the nearest number within. Nothing outside the tables
 /// is read. [`Shape`](crate::Error::Shape), [`DType`](crate::Error::DType) and
 /// [`DeviceMismatch`](crate::Error::DeviceMismatch) for tensors that do not fit, [`TooLarge`](crate::Error::TooLarge) for 2³¹
-/// tokens or columns and more, [`Strides`](crate::Error::Strides) for negative strides,
+/// tokens, rows of wte or columns and more, [`Strides`](crate::Error::Strides) for negative strides,
 /// [`OutOfMemory`](crate::Error::OutOfMemory).
 pub fn embedding(tokens: &Tensor, wte: &Tensor, positions: Option<Positions>) -> Result<Tensor> {
     let problem = problem::forward(tokens, wte, positions)?;

@@ -7,7 +7,7 @@ use crate::ops::masked_softmax::Described;
 use crate::ops::pointwise::{float, on_device, reach};
 use crate::tensor::Desc;
 
-/// Most tokens, and most columns: kernels count them in 31 bits.
+/// Most tokens, rows and columns: kernels count them in 31 bits.
 const MOST: usize = (1 << 31) - 1;
 
 /// A checked request.
@@ -53,6 +53,7 @@ impl Problem {
         limit(op, "elements of `tokens`", tokens.len())?;
         float(op, "wte", wte)?;
         let [vocabulary, cols] = table(op, "wte", wte, tokens)?;
+        limit(op, "rows of `wte`", vocabulary)?;
         limit(op, "columns of `wte`", cols)?;
         let mut wpe_strides = [0; 2];
         if let Some(Positions { wpe, offset }) = positions {

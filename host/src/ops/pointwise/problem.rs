@@ -92,7 +92,7 @@ pub fn float(op: &'static str, arg: &'static str, desc: &Desc) -> Result<()> {
 }
 
 /// Wants the type, shape and device of `x`.
-fn same(op: &'static str, arg: &'static str, desc: &Desc, x: &Desc) -> Result<()> {
+pub fn same(op: &'static str, arg: &'static str, desc: &Desc, x: &Desc) -> Result<()> {
     typed(op, arg, desc, x.dtype(), x)?;
     reach(op, arg, desc)
 }
