@@ -159,6 +159,43 @@ fn operations_on_each_element_run_by_their_names() {
 }
 
 #[test]
+fn rows_of_tables_and_their_gradients_run_by_their_names() {
+    let folder = Folder::new();
+    let tokens = || tensor(&[2, 2], &[2i64, 0, 2, 1]);
+    let wte = || tensor(&[3, 2], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let wpe = || tensor(&[3, 2], &[9.0f32, 9.0, 0.5, 0.0, 0.0, 0.25]);
+    let input = folder.file("in.safetensors", &[("tokens", tokens()), ("wte", wte())]);
+    let y = &outputs("embedding", &input, &folder, &[])["y"];
+    assert_eq!(y.shape(), [2, 2, 2]);
+    assert_eq!(y.to_vec::<f32>().unwrap(), [5.0, 6.0, 1.0, 2.0, 5.0, 6.0, 3.0, 4.0]);
+    let (paths, out) = (input.display().to_string(), folder.path("y").display().to_string());
+    let alone = ["run", "embedding", "--in", &paths, "--out", &out, "--set", "position_offset=1"];
+    let alone = warpwright(alone.into_iter().chain(["--device", "cpu"]));
+    assert_eq!(alone.status.code(), Some(2));
+    assert!(
+        stderr(&alone).ends_with("embedding: parameter `position_offset` needs `wpe`\n"),
+        "{}",
+        stderr(&alone)
+    );
+
+    let input = folder.file("in.safetensors", &[("tokens", tokens()), ("wte", wte()), ("wpe", wpe())]);
+    let y = outputs("embedding", &input, &folder, &["position_offset=1"])["y"].to_vec::<f32>().unwrap();
+    assert_eq!(y, [5.5, 6.0, 1.0, 2.25, 5.5, 6.0, 3.0, 4.25]);
+
+    let dy = || tensor(&[2, 2, 2], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+    let of_rows = [3.0f32, 4.0, 7.0, 8.0, 6.0, 8.0];
+    let input = folder.file("dy.safetensors", &[("tokens", tokens()), ("wte", wte()), ("dy", dy())]);
+    let got = outputs("embedding_backward", &input, &folder, &[]);
+    assert_eq!(got.keys().collect::<Vec<_>>(), ["dwte"]);
+    assert_eq!(got["dwte"].to_vec::<f32>().unwrap(), of_rows);
+    let all = [("tokens", tokens()), ("wte", wte()), ("wpe", wpe()), ("dy", dy())];
+    let input = folder.file("dy.safetensors", &all);
+    let got = outputs("embedding_backward", &input, &folder, &["position_offset=1"]);
+    assert_eq!(got["dwte"].to_vec::<f32>().unwrap(), of_rows);
+    assert_eq!(got["dwpe"].to_vec::<f32>().unwrap(), [0.0, 0.0, 6.0, 8.0, 10.0, 12.0]);
+}
+
+#[test]
 fn help_lists_the_operations_with_their_keys() {
     let output = warpwright(["run", "--help"]);
     assert!(output.status.success());

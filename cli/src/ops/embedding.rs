@@ -90,8 +90,6 @@ fn positions<'a>(
             Ok(Some(Positions { wpe, offset: usize::try_from(offset.unwrap_or(0)).unwrap_or(usize::MAX) }))
         }
         (None, None) => Ok(None),
-        (None, Some(_)) => {
-            Err(CliError::ParameterAlone { op, name: "position_offset", needs: "a tensor `wpe`" })
-        }
+        (None, Some(_)) => Err(CliError::ParameterAlone { op, name: "position_offset", needs: "wpe" }),
     }
 }

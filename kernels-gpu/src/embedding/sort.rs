@@ -64,7 +64,7 @@ pub unsafe fn make_keys(
     }
 }
 
-/// counts[digit, tile] = how often.
+/// `counts[digit, tile]` = how often.
 ///
 /// # Safety
 /// `keys` has `p.count`; the grid has a block for each tile.
@@ -83,10 +83,10 @@ pub unsafe fn count_digits(keys: Global<u32>, counts: GlobalMut<u32>, p: Pass) {
     }
 }
 
-/// Replaces each count of a digit by the sum of those before it; totals[digit] = the sum of all.
+/// Replaces each count of a digit by the sum of those before it; `totals[digit]` = the sum of all.
 ///
 /// # Safety
-/// `counts` is [DIGITS, tiles], and the grid has a block for each digit.
+/// `counts` is `[DIGITS, tiles]`, and the grid has a block for each digit.
 #[kernel(family = "embedding", instances = [{ ; threads: 256 }])]
 pub unsafe fn scan_digits(counts: GlobalMut<u32>, totals: GlobalMut<u32>, tiles: u32) {
     let (digit, thread) = (thread::block_idx_x(), thread::thread_idx_x());
@@ -149,7 +149,7 @@ pub unsafe fn scatter(
     }
 }
 
-/// starts[v] = how many of the sorted keys are below v.
+/// `starts[v]` = how many of the sorted keys are below v.
 ///
 /// # Safety
 /// `keys` has `count` elements, `starts` `rows`; the grid covers the rows.
@@ -188,7 +188,7 @@ fn place_in_tile(i: usize) -> u32 {
 /// warp has each digit in `seen`, behind a barrier.
 ///
 /// # Safety
-/// `seen` is [WARPS, DIGITS]; all threads of the block call.
+/// `seen` is `[WARPS, DIGITS]`; all threads of the block call.
 #[inline(always)]
 unsafe fn rank_tile(keys: Global<u32>, seen: Shared<u32>, p: &Pass) -> [u32; KEYS] {
     let (lane, of_warp) = (warp::lane_id(), warp::warp_id() * DIGITS);
