@@ -30,6 +30,9 @@ pub enum CliError {
     #[error("{op}: parameter `{name}` must be {required}, got `{got}`")]
     ParameterValue { op: &'static str, name: &'static str, required: &'static str, got: String },
 
+    #[error("{op}: parameter `{name}` is required: `--set {name}=` {required}")]
+    MissingParameter { op: &'static str, name: &'static str, required: &'static str },
+
     #[error("{op}: parameter `{name}` needs `{needs}`")]
     ParameterAlone { op: &'static str, name: &'static str, needs: &'static str },
 
@@ -104,6 +107,7 @@ impl CliError {
             | CliError::UnknownParameter { .. }
             | CliError::DuplicateParameter { .. }
             | CliError::ParameterValue { .. }
+            | CliError::MissingParameter { .. }
             | CliError::ParameterAlone { .. } => 2,
             _ => 1,
         }

@@ -104,11 +104,110 @@ fn each_mask_is_taken_by_its_name() {
     assert_eq!(load(&out)["y"].to_vec::<f32>().unwrap(), [0.0, 0.0, 1.0, 0.0]);
 }
 
+/// Runs any operation on the CPU and gives its outputs.
+fn outputs(
+    op: &str,
+    input: &Path,
+    folder: &Folder,
+    set: &[&str],
+) -> std::collections::BTreeMap<String, warpwright::Tensor> {
+    let out = folder.path("out.safetensors");
+    let mut args: Vec<String> =
+        ["run", op, "--device", "cpu", "--in"].into_iter().map(str::to_owned).collect();
+    args.extend([input.display().to_string(), "--out".into(), out.display().to_string()]);
+    set.iter().for_each(|pair| args.extend(["--set".to_owned(), (*pair).to_owned()]));
+    expect_silence(&warpwright(args));
+    load(&out)
+}
+
+#[test]
+fn operations_on_each_element_run_by_their_names() {
+    let folder = Folder::new();
+    let x = || tensor(&[2, 2], &[1.0f32, -1.0, 0.0, 3.0]);
+    let ones = || tensor(&[2, 2], &[1.0f32; 4]);
+    let input = folder.file("x.safetensors", &[("x", x())]);
+    let close = |got: &warpwright::Tensor, want: &[f64]| {
+        let got = got.to_f64().unwrap();
+        assert!(got.iter().zip(want).all(|(got, want)| (got - want).abs() < 1e-6), "{got:?}");
+    };
+    let erf = [0.841_344_746, -0.158_655_254, 0.0, 2.995_950_306];
+    close(&outputs("gelu", &input, &folder, &["approximate=none"])["y"], &erf);
+    let tanh = [0.841_191_991, -0.158_808_009, 0.0, 2.996_362_608];
+    close(&outputs("gelu", &input, &folder, &["approximate=tanh"])["y"], &tanh);
+    let halves = &outputs("cast", &input, &folder, &["dtype=f16"])["y"];
+    assert_eq!((halves.dtype(), halves.to_f64().unwrap()), (warpwright::DType::F16, x().to_f64().unwrap()));
+    let dropped = &outputs("dropout", &input, &folder, &["p=1", "seed=1"])["y"];
+    assert_eq!(dropped.to_f64().unwrap(), [0.0; 4]);
+
+    let input = folder.file("two.safetensors", &[("a", x()), ("b", ones())]);
+    assert_eq!(outputs("add", &input, &folder, &[])["y"].to_vec::<f32>().unwrap(), [2.0, 0.0, 1.0, 4.0]);
+    let input = folder.file("dy.safetensors", &[("x", x()), ("dy", ones())]);
+    let slopes = [1.083_315_471, -0.083_315_471, 0.5, 1.011_945_660];
+    close(&outputs("gelu_backward", &input, &folder, &["approximate=none"])["dx"], &slopes);
+    let input = folder.file("dy.safetensors", &[("dy", ones())]);
+    let (all, set) = (&[2.0, 0.0][..], ["p=0.5", "seed=3", "offset=9"]);
+    let dx = outputs("dropout_backward", &input, &folder, &set)["dx"].to_f64().unwrap();
+    assert!(dx.iter().all(|dx| all.contains(dx)), "{dx:?}");
+
+    let zeros = || tensor(&[2], &[0.0f32; 2]);
+    let input = folder.file("bias.safetensors", &[("x", x()), ("bias", zeros())]);
+    close(&outputs("bias_gelu", &input, &folder, &["approximate=none"])["y"], &erf);
+    let input = folder.file("bias.safetensors", &[("x", x()), ("bias", zeros()), ("dy", ones())]);
+    let got = outputs("bias_gelu_backward", &input, &folder, &["approximate=none"]);
+    close(&got["dx"], &slopes);
+    close(&got["dbias"], &[slopes[0] + slopes[2], slopes[1] + slopes[3]]);
+}
+
+#[test]
+fn rows_of_tables_and_their_gradients_run_by_their_names() {
+    let folder = Folder::new();
+    let tokens = || tensor(&[2, 2], &[2i64, 0, 2, 1]);
+    let wte = || tensor(&[3, 2], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let wpe = || tensor(&[3, 2], &[9.0f32, 9.0, 0.5, 0.0, 0.0, 0.25]);
+    let input = folder.file("in.safetensors", &[("tokens", tokens()), ("wte", wte())]);
+    let y = &outputs("embedding", &input, &folder, &[])["y"];
+    assert_eq!(y.shape(), [2, 2, 2]);
+    assert_eq!(y.to_vec::<f32>().unwrap(), [5.0, 6.0, 1.0, 2.0, 5.0, 6.0, 3.0, 4.0]);
+    let (paths, out) = (input.display().to_string(), folder.path("y").display().to_string());
+    let alone = ["run", "embedding", "--in", &paths, "--out", &out, "--set", "position_offset=1"];
+    let alone = warpwright(alone.into_iter().chain(["--device", "cpu"]));
+    assert_eq!(alone.status.code(), Some(2));
+    assert!(
+        stderr(&alone).ends_with("embedding: parameter `position_offset` needs `wpe`\n"),
+        "{}",
+        stderr(&alone)
+    );
+
+    let input = folder.file("in.safetensors", &[("tokens", tokens()), ("wte", wte()), ("wpe", wpe())]);
+    let y = outputs("embedding", &input, &folder, &["position_offset=1"])["y"].to_vec::<f32>().unwrap();
+    assert_eq!(y, [5.5, 6.0, 1.0, 2.25, 5.5, 6.0, 3.0, 4.25]);
+
+    let dy = || tensor(&[2, 2, 2], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+    let of_rows = [3.0f32, 4.0, 7.0, 8.0, 6.0, 8.0];
+    let input = folder.file("dy.safetensors", &[("tokens", tokens()), ("wte", wte()), ("dy", dy())]);
+    let got = outputs("embedding_backward", &input, &folder, &[]);
+    assert_eq!(got.keys().collect::<Vec<_>>(), ["dwte"]);
+    assert_eq!(got["dwte"].to_vec::<f32>().unwrap(), of_rows);
+    let all = [("tokens", tokens()), ("wte", wte()), ("wpe", wpe()), ("dy", dy())];
+    let input = folder.file("dy.safetensors", &all);
+    let got = outputs("embedding_backward", &input, &folder, &["position_offset=1"]);
+    assert_eq!(got["dwte"].to_vec::<f32>().unwrap(), of_rows);
+    assert_eq!(got["dwpe"].to_vec::<f32>().unwrap(), [0.0, 0.0, 6.0, 8.0, 10.0, 12.0]);
+}
+
 #[test]
 fn help_lists_the_operations_with_their_keys() {
     let output = warpwright(["run", "--help"]);
     assert!(output.status.success());
-    for word in ["masked_softmax", "causal_offset", "lengths", "--set", "--check"] {
+    for word in [
+        "masked_softmax",
+        "causal_offset",
+        "lengths",
+        "--set",
+        "--check",
+        "bias_gelu_backward",
+        "tanh or none",
+    ] {
         assert!(stdout(&output).contains(word), "{word}");
     }
 }

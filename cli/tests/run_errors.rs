@@ -30,8 +30,10 @@ fn mistakes_on_the_command_line_exit_with_2() {
     let folder = Folder::new();
     folder.file("x", &[("x", x())]);
     let known = "known are `scale`, `causal` and `causal_offset`";
+    let operations = "`masked_softmax`, `gelu`, `gelu_backward`, `bias_gelu`, `bias_gelu_backward`, `add`, `cast`, \
+                      `dropout`, `dropout_backward`, `embedding` and `embedding_backward`";
     for (words, want) in [
-        ("run softmax --device cpu", "unknown operation `softmax`: known are `masked_softmax`".to_owned()),
+        ("run softmax --device cpu", format!("unknown operation `softmax`: known are {operations}")),
         ("run masked_softmax --device gpu", "unknown device `gpu`: known are `cpu`, `cuda` and `cuda:N`".into()),
         ("run masked_softmax --device cuda:x", "unknown device `cuda:x`: known are `cpu`, `cuda` and `cuda:N`".into()),
         ("run masked_softmax --device cuda --check full", "`--check` is for the CPU device, got device `cuda`".into()),
@@ -45,6 +47,8 @@ fn mistakes_on_the_command_line_exit_with_2() {
             "masked_softmax: parameter `scale` is given twice: `1` and `2`".into(),
         ),
         ("run masked_softmax --set scale=big", "masked_softmax: parameter `scale` must be a number, got `big`".into()),
+        ("run gelu --device cpu", "gelu: parameter `approximate` is required: `--set approximate=` tanh or none".into()),
+        ("run cast --set dtype=f64", "cast: parameter `dtype` must be f32, f16 or bf16, got `f64`".into()),
         (
             "run masked_softmax --device cpu --set causal_offset=1",
             "masked_softmax: parameter `causal_offset` needs `causal=true`".into(),

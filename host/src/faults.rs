@@ -1,8 +1,8 @@
 //! Values that steer memory access (lengths, token ids) are checked by the kernels that read them.
 //!
 //! Such a kernel clamps the value, so that nothing is accessed out of bounds, and records the first bad
-//! one by an atomic minimum of `index << 32 | value` in a 64-bit word that starts with all bits set. The
-//! host looks at the words where it waits anyway: at read-backs and synchronisations. On the CPU the
+//! one by an atomic minimum of `index << 32 | value` in a 64-bit word that starts with all bits set; a kernel
+//! whose values do not fit 32 bits takes more bits for the value and fewer for the index. The host looks at the words where it waits anyway: at read-backs and synchronisations. On the CPU the
 //! operation itself looks, right after its launches.
 
 use std::sync::Arc;
@@ -31,6 +31,8 @@ pub(crate) struct Check {
     arg: &'static str,
     min: i64,
     max: i64,
+    /// Bits of the value.
+    bits: u32,
 }
 
 impl Check {
@@ -38,8 +40,10 @@ impl Check {
         if word == NONE {
             return Ok(());
         }
-        let Check { op, arg, min, max } = *self;
-        Err(Error::Value { op, arg, index: word >> 32, min, max, got: i64::from(word as u32 as i32) })
+        let Check { op, arg, min, max, bits } = *self;
+        let above = u64::BITS - bits;
+        let got = (word << above) as i64 >> above; // with the value's sign
+        Err(Error::Value { op, arg, index: word >> bits, min, max, got })
     }
 }
 
@@ -66,7 +70,19 @@ impl Device {
         min: i64,
         max: i64,
     ) -> Result<ValueSlot> {
-        let check = Check { op, arg, min, max };
+        self.wide_value_slot(op, arg, min, max, 32)
+    }
+
+    /// As [`Device::value_slot`], for kernels that record values of so many bits.
+    pub(crate) fn wide_value_slot(
+        &self,
+        op: &'static str,
+        arg: &'static str,
+        min: i64,
+        max: i64,
+        bits: u32,
+    ) -> Result<ValueSlot> {
+        let check = Check { op, arg, min, max, bits };
         Ok(ValueSlot(match self.kind() {
             Kind::Cpu(_) => {
                 let memory = Memory::try_uninit(WORD).ok_or_else(|| out_of_memory(self.to_string(), WORD))?;
@@ -141,5 +157,17 @@ mod tests {
         }
         let error = slot.finish().unwrap_err();
         assert_eq!(error.to_string(), "masked_softmax: `lengths[7]` must be in 0..=128, got -2");
+    }
+
+    #[test]
+    fn a_word_has_as_many_bits_for_the_value_as_were_asked_for() {
+        for (value, want) in [(u64::from(u32::MAX), "4294967295"), (0x1_ffff_fffd, "-3")] {
+            let slot = Device::cpu().wide_value_slot("embedding", "tokens", 0, 9, 33).unwrap();
+            if let Place::Cpu(memory, _) = &slot.0 {
+                memory.write(0, &(((1 << 31) - 2) << 33 | value).to_ne_bytes());
+            }
+            let error = slot.finish().unwrap_err().to_string();
+            assert_eq!(error, format!("embedding: `tokens[2147483646]` must be in 0..=9, got {want}"));
+        }
     }
 }

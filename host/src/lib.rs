@@ -38,7 +38,7 @@ pub use cuda::{DeviceInfo, ModuleLoad, PtxArch, PtxFamily, device_count, driver_
 pub use device::Device;
 pub use dtype::{DType, Element};
 pub use error::{Error, Result};
-pub use families::{MASKED_SOFTMAX, PROBE, families, manifest};
+pub use families::{COLUMN_SUMS, MASKED_SOFTMAX, POINTWISE, PROBE, families, manifest};
 pub use graph::Graph;
 pub use launch::Grid;
 pub use shape::MAX_RANK;

@@ -6,7 +6,13 @@
 #![deny(missing_docs)]
 #![allow(rustdoc::broken_intra_doc_links)] // formulas index with brackets
 
+#[cfg(feature = "column_sums")]
+pub mod column_sums;
+#[cfg(feature = "embedding")]
+pub mod embedding;
 #[cfg(feature = "masked_softmax")]
 pub mod masked_softmax;
+#[cfg(feature = "pointwise")]
+pub mod pointwise;
 #[cfg(feature = "probe")]
 pub mod probe;

@@ -64,7 +64,7 @@ fn packs<T: Plain + load_packs::Instances>(device: &Device, of: impl Fn(u64) -> 
                     (0, false) => &[0xa5; 16],
                     _ => read.unwrap_or(fallback),
                 };
-                let name = ["get_pack_if", "get_pack_streaming_or", "get_8_if", "get_4_if"][load];
+                let name = ["get_pack_if", "get_pack_or", "get_8_if", "get_4_if"][load];
                 let case = format!(
                     "{}: {name}, pack {pack} of {packs}, {loaded} read, {stored} stored",
                     kernel.name

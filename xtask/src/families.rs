@@ -23,7 +23,10 @@ const UNROLL: &[&str] = &["-unroll-threshold=20000", "-unroll-runtime=0"];
 /// In the order in which they are built.
 pub const FAMILIES: &[Family] = &[
     Family { name: "probe", arches: BOTH, llvm_args: UNROLL },
+    Family { name: "column_sums", arches: BOTH, llvm_args: UNROLL },
+    Family { name: "embedding", arches: BOTH, llvm_args: UNROLL },
     Family { name: "masked_softmax", arches: BOTH, llvm_args: UNROLL },
+    Family { name: "pointwise", arches: BOTH, llvm_args: UNROLL },
 ];
 
 impl Family {
@@ -65,6 +68,9 @@ mod tests {
         assert_eq!(select(None).unwrap().len(), FAMILIES.len());
         assert_eq!(select(Some("probe")).unwrap()[0].name, "probe");
         let error = select(Some("prob")).err().unwrap().to_string();
-        assert!(error.starts_with("unknown family `prob`: known are probe, masked_softmax"), "{error}");
+        assert!(
+            error.starts_with("unknown family `prob`: known are probe, column_sums, embedding"),
+            "{error}"
+        );
     }
 }

@@ -121,6 +121,13 @@ pub fn integers(count: usize, last: i32) -> Vec<i32> {
     (0..count).map(|_| rng.random_range(0..=last)).collect()
 }
 
+/// Random integers below `end`, as often as words are in a text: i about 1/(i + 1) as often as 0 (Zipf's law).
+pub fn words(count: usize, end: usize) -> Vec<i32> {
+    let mut rng = SmallRng::seed_from_u64(5);
+    let most = (end as f64 + 1.0).ln();
+    (0..count).map(|_| (rng.random_range(0.0..most).exp() - 1.0).min(end as f64 - 1.0) as i32).collect()
+}
+
 #[cfg(test)]
 impl Data {
     /// With a pool that the CPU has quickly.
@@ -146,6 +153,15 @@ mod tests {
             assert!(mean.abs() < 0.1 && values.iter().all(|value| value.abs() <= f64::from(REACH)), "{mean}");
             assert!(values.iter().any(|&value| value > 3.9));
         }
+    }
+
+    #[test]
+    fn words_follow_zipfs_law() {
+        let words = words(100_000, 50_257);
+        let share = |word| words.iter().filter(|&&w| w == word).count() as f64 / 1e5;
+        assert!((share(0) - 0.064).abs() < 0.005, "{}", share(0)); // ln 2 / ln 50258
+        assert!((share(1) - 0.0375).abs() < 0.005, "{}", share(1)); // ln 1.5 / ln 50258
+        assert!(words.iter().all(|word| (0..50_257).contains(word)) && words.iter().any(|&w| w > 40_000));
     }
 
     #[test]

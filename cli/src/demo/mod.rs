@@ -4,8 +4,10 @@
 mod case;
 mod data;
 mod deviation;
+pub mod embedding;
 pub mod masked_softmax;
 mod measure;
+pub mod pointwise;
 pub mod random;
 mod report;
 

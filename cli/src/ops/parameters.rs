@@ -17,15 +17,24 @@ pub struct ParameterSpec {
 pub enum Kind {
     Number,
     Integer,
+    /// A number that names something: a seed.
+    Unsigned,
     Bool,
+    /// One of these words, which the text lists.
+    Word(&'static [&'static str], &'static str),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Value {
     Number(f32),
     Integer(i32),
+    Unsigned(u64),
     Bool(bool),
+    Word(&'static str),
 }
+
+/// The `default` of a parameter that has none.
+pub const REQUIRED: &str = "required";
 
 impl Kind {
     /// What a value must be.
@@ -33,7 +42,9 @@ impl Kind {
         match self {
             Kind::Number => "a number",
             Kind::Integer => "a 32-bit integer",
+            Kind::Unsigned => "a 64-bit integer, not negative",
             Kind::Bool => "true or false",
+            Kind::Word(_, text) => text,
         }
     }
 
@@ -41,7 +52,9 @@ impl Kind {
         match self {
             Kind::Number => text.parse().ok().map(Value::Number),
             Kind::Integer => text.parse().ok().map(Value::Integer),
+            Kind::Unsigned => text.parse().ok().map(Value::Unsigned),
             Kind::Bool => text.parse().ok().map(Value::Bool),
+            Kind::Word(words, _) => words.iter().find(|&&word| word == text).map(|&word| Value::Word(word)),
         }
     }
 }
@@ -77,6 +90,10 @@ impl Parameters {
             })?;
             values.insert(name, value);
         }
+        let missing = specs.iter().find(|spec| spec.default == REQUIRED && !values.contains_key(spec.name));
+        if let Some(ParameterSpec { name, kind, .. }) = missing {
+            return Err(CliError::MissingParameter { op, name, required: kind.required() });
+        }
         Ok(Parameters(values))
     }
 
@@ -90,6 +107,20 @@ impl Parameters {
     pub fn integer(&self, name: &str) -> Option<i32> {
         match self.0.get(name) {
             Some(&Value::Integer(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    pub fn unsigned(&self, name: &str) -> Option<u64> {
+        match self.0.get(name) {
+            Some(&Value::Unsigned(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    pub fn word(&self, name: &str) -> Option<&'static str> {
+        match self.0.get(name) {
+            Some(&Value::Word(word)) => Some(word),
             _ => None,
         }
     }
@@ -126,6 +157,28 @@ mod tests {
         );
         let none = parse(&[]).unwrap();
         assert_eq!((none.number("scale"), none.bool("causal"), none.integer("offset")), (None, None, None));
+    }
+
+    static MORE: [ParameterSpec; 2] = [
+        ParameterSpec { name: "form", kind: Kind::Word(&["a", "b"], "a or b"), default: REQUIRED, about: "" },
+        ParameterSpec { name: "seed", kind: Kind::Unsigned, default: "0", about: "" },
+    ];
+
+    #[test]
+    fn words_and_seeds_are_read_and_required_ones_asked_for() {
+        let parse = |given: &[&str]| {
+            let given: Vec<String> = given.iter().map(|&pair| pair.to_owned()).collect();
+            Parameters::parse("op", &MORE, &given).map_err(|error| error.to_string())
+        };
+        let got = parse(&["form=b", "seed=18446744073709551615"]).unwrap();
+        assert_eq!((got.word("form"), got.unsigned("seed")), (Some("b"), Some(u64::MAX)));
+        for (given, want) in [
+            (&["seed=1"][..], "op: parameter `form` is required: `--set form=` a or b"),
+            (&["form=c"], "op: parameter `form` must be a or b, got `c`"),
+            (&["form=a", "seed=-1"], "op: parameter `seed` must be a 64-bit integer, not negative, got `-1`"),
+        ] {
+            assert_eq!(parse(given).unwrap_err(), want);
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub fn wait<const PENDING: u32>() {
 
 impl<T: Copy> Shared<T> {
     /// Starts to copy the first `count` elements of the pack at element `from` of `source` to the pack at element
-    /// `index`, and to fill the rest of that with zeros. Prefetches 256 bytes into L2, leaves L1 alone.
+    /// `index`, and to fill the rest of that with zeros.
     ///
     /// # Safety
     /// Both packs start at multiples of 16 bytes; `count` is at most a pack's elements, and these exist and do

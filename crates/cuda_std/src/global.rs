@@ -101,16 +101,15 @@ impl<T: Copy> Global<T> {
         unsafe { imp::get_pack_if::<T>(self.raw, when, index, otherwise) }
     }
 
-    /// Reads the pack that starts at element `index`, or gives `otherwise`; for data that is read once: does
-    /// not stay in L1, and prefetches 256 bytes into L2.
+    /// Reads the pack that starts at element `index`, or gives `otherwise`.
     ///
     /// # Safety
     /// As [`Self::get_pack_if`].
     #[inline(always)]
     #[track_caller]
-    pub unsafe fn get_pack_streaming_or(self, when: bool, index: usize, otherwise: Pack) -> Pack {
+    pub unsafe fn get_pack_or(self, when: bool, index: usize, otherwise: Pack) -> Pack {
         // SAFETY: the caller's contract.
-        unsafe { imp::get_pack_streaming_or::<T>(self.raw, when, index, otherwise) }
+        unsafe { imp::get_pack_or::<T>(self.raw, when, index, otherwise) }
     }
 
     /// Reads the eight bytes that start at element `index`, or gives `otherwise` in both words.

@@ -33,6 +33,7 @@ pub mod float;
 pub mod global;
 pub mod kernel;
 pub mod packed;
+pub mod philox;
 pub mod shared;
 pub mod thread;
 pub mod warp;

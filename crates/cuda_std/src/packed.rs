@@ -41,6 +41,10 @@ pub trait Float: sealed::Sealed + Copy + Send + Sync + 'static {
     fn fold<A>(word: u32, start: A, f: impl FnMut(A, f32) -> A) -> A;
     /// Replaces each element of a word, lowest first.
     fn map(word: u32, f: impl FnMut(f32) -> f32) -> u32;
+    /// Elements 2·`index` and 2·`index` + 1 of a pack, widened; of four `f32` or eight 16-bit floats.
+    fn pair(pack: Pack, index: usize) -> [f32; 2];
+    /// Replaces elements 2·`index` and 2·`index` + 1 of a pack, rounded.
+    fn set_pair(pack: &mut Pack, index: usize, values: [f32; 2]);
     /// Word `index` of the pack, with a full mask over each element whose byte in `bytes` (one byte an
     /// element, the pack's first in the lowest) has its sign bit set.
     fn byte_mask(bytes: [u32; 2], index: usize) -> u32;
@@ -94,6 +98,15 @@ impl Float for f32 {
     #[inline(always)]
     fn map(word: u32, mut f: impl FnMut(f32) -> f32) -> u32 {
         f(f32::from_bits(word)).to_bits()
+    }
+    #[inline(always)]
+    fn pair(pack: Pack, index: usize) -> [f32; 2] {
+        [f32::from_bits(pack[2 * index]), f32::from_bits(pack[2 * index + 1])]
+    }
+    #[inline(always)]
+    fn set_pair(pack: &mut Pack, index: usize, values: [f32; 2]) {
+        pack[2 * index] = values[0].to_bits();
+        pack[2 * index + 1] = values[1].to_bits();
     }
     #[inline(always)]
     fn byte_mask(bytes: [u32; 2], index: usize) -> u32 {
@@ -172,6 +185,14 @@ macro_rules! half {
                 let (low, high) = imp::$widen(word);
                 let low = f(low);
                 imp::$pair(low, f(high))
+            }
+            #[inline(always)]
+            fn pair(pack: Pack, index: usize) -> [f32; 2] {
+                imp::$widen(pack[index]).into()
+            }
+            #[inline(always)]
+            fn set_pair(pack: &mut Pack, index: usize, values: [f32; 2]) {
+                pack[index] = imp::$pair(values[0], values[1]);
             }
             #[inline(always)]
             fn byte_mask(bytes: [u32; 2], index: usize) -> u32 {

@@ -9,7 +9,7 @@ mod reshape;
 
 pub(crate) use dims::Dims;
 pub use dims::MAX_RANK;
-pub(crate) use merge::merge;
+pub(crate) use merge::{Merged, merge};
 pub(crate) use reshape::reshaped_strides;
 
 use crate::error::{Error, Result};

@@ -117,7 +117,7 @@ pub(crate) unsafe fn read_x<T: Float, const LANES: usize, const PACKS: usize>(
             let column = column::<T, LANES>(first, i);
             let at = row.x + column as i64;
             let when = row.keeps_some::<T>(column) & ((p.ragged == 0) | (at + pack <= p.x_len));
-            x[i] = operands.x.get_pack_streaming_or(when, at as usize, x[i]);
+            x[i] = operands.x.get_pack_or(when, at as usize, x[i]);
         }
         x
     }

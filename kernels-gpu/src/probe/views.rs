@@ -45,7 +45,7 @@ pub unsafe fn copy_elements<T: Copy>(
 pub const LOADS: usize = 4;
 
 /// For each of `packs` packs of `x`, if it is below `loaded`, else for what stands in for it: what
-/// `get_pack_if`, `get_pack_streaming_or`, two `get_8_if` and four `get_4_if` give. Where a pack is not below
+/// `get_pack_if`, `get_pack_or`, two `get_8_if` and four `get_4_if` give. Where a pack is not below
 /// `stored`, its first result is not stored.
 ///
 /// # Safety
@@ -69,7 +69,7 @@ pub unsafe fn load_packs<T: Copy>(
     // SAFETY: below `packs`, and `loaded` by the predicates.
     unsafe {
         let pack = x.get_pack_if(when, i * per_pack, otherwise);
-        let streamed = x.get_pack_streaming_or(when, i * per_pack, stand_in);
+        let streamed = x.get_pack_or(when, i * per_pack, stand_in);
         let [a, b] = x.get_8_if(when, i * per_pack, otherwise);
         let [c, d] = x.get_8_if(when, i * per_pack + per_pack / 2, otherwise);
         // An element of eight bytes holds two quarters: the second is reached by a view of words.

@@ -13,6 +13,7 @@ To add an operation, write a function that takes a Case and returns a Work, and 
 """
 
 import json
+import math
 import os
 import sys
 
@@ -38,6 +39,11 @@ class Case:
 
     def indices(self, end, *shape):
         return torch.randint(0, end, shape, device=self.device)
+
+    def words(self, end, *shape):
+        """As `indices`, as often as words are in a text: Zipf's law, as on the other side."""
+        places = torch.rand(shape, device=self.device, dtype=torch.float64) * math.log(end + 1)
+        return (places.exp() - 1).clamp(max=end - 1).long()
 
     def each(self, make):
         """A tuple of arguments for each set."""
@@ -213,16 +219,32 @@ def add_rms_norm_backward(case):
 
 
 def embedding(case):
-    """The shape is the result's; `vocabulary` the rows of the table."""
-    words = case.get("vocabulary", 50257)
-    table = case.numbers(words, case.width)
-    return Work(lambda ids: F.embedding(ids, table), case.each(lambda: (case.indices(words, *case.rows),)))
+    """The shape is the result's; `vocabulary` the rows of the table, `wpe` whether positions are added."""
+    words, steps = case.get("vocabulary", 50257), case.rows[-1]
+    table, positions = case.numbers(words, case.width), case.numbers(steps, case.width)
+
+    def tokens(ids):
+        return F.embedding(ids, table)
+
+    def tokens_and_positions(ids):
+        return F.embedding(ids, table) + positions
+
+    function = tokens_and_positions if case.get("wpe") else tokens
+    return Work(function, case.each(lambda: (case.indices(words, *case.rows),)))
 
 
 def embedding_backward(case):
+    """The shape is dy's; the tokens are a text's. With `wpe`, the gradient of the positions too."""
     words = case.get("vocabulary", 50257)
-    arguments = case.each(lambda: (case.numbers(), case.indices(words, *case.rows)))
-    return Work(lambda dy, ids: aten.embedding_dense_backward(dy, ids, words, -1, False), arguments)
+    arguments = case.each(lambda: (case.numbers(), case.words(words, *case.rows)))
+
+    def tokens(dy, ids):
+        return aten.embedding_dense_backward(dy, ids, words, -1, False)
+
+    def tokens_and_positions(dy, ids):
+        return tokens(dy, ids), dy.reshape(-1, case.rows[-1], case.width).sum(0)
+
+    return Work(tokens_and_positions if case.get("wpe") else tokens, arguments)
 
 
 def cross_entropy(case):
@@ -258,6 +280,27 @@ def cross_entropy_backward(case):
     return Work(function, case.each(arguments))
 
 
+def add(case):
+    return Work(lambda a, b: a + b, case.each(lambda: (case.numbers(), case.numbers())))
+
+
+def dropout(case):
+    p = case.get("p", 0.1)
+    return Work(lambda x: F.dropout(x, p, training=True), case.each(lambda: (case.numbers(),)))
+
+
+def dropout_backward(case):
+    p = case.get("p", 0.1)
+    scale = 1 / (1 - p)
+
+    def arguments():
+        dy = case.numbers()
+        return dy, torch.rand_like(dy) >= p
+
+    # From a mask in memory: PyTorch does not draw the numbers again.
+    return Work(lambda dy, mask: aten.native_dropout_backward(dy, mask, scale), case.each(arguments))
+
+
 def cast(case):
     to = dtype_of(case.get("to", "bf16"))
     return Work(lambda x: x.to(to), case.each(lambda: (case.numbers(),)))
@@ -287,6 +330,9 @@ OPS = {
     "embedding_backward": embedding_backward,
     "cross_entropy": cross_entropy,
     "cross_entropy_backward": cross_entropy_backward,
+    "add": add,
+    "dropout": dropout,
+    "dropout_backward": dropout_backward,
     "cast": cast,
     "copy": copy,
 }

@@ -1,3 +1,5 @@
 //! The cases of each operation. [`case`](super::case) tells how to add one's.
 
+pub mod embedding;
 pub mod masked_softmax;
+pub mod pointwise;

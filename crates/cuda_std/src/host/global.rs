@@ -84,12 +84,7 @@ pub unsafe fn get_pack_if<T: Copy>(raw: RawView, when: bool, index: usize, other
 }
 #[inline(always)]
 #[track_caller]
-pub unsafe fn get_pack_streaming_or<T: Copy>(
-    raw: RawView,
-    when: bool,
-    index: usize,
-    otherwise: Pack,
-) -> Pack {
+pub unsafe fn get_pack_or<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: Pack) -> Pack {
     if !when {
         return otherwise;
     }

@@ -1,0 +1,317 @@
+//! The gradients of the tables. See [`embedding_backward`].
+
+use super::launch::{divisor, launch_keys};
+use super::problem::Problem;
+use super::{BACKWARD, Positions};
+use crate::dtype::{DType, Element};
+use crate::error::{Error, Result};
+use crate::launch::Grid;
+use crate::ops::cast::cast;
+use crate::ops::column_sums::column_sums;
+use crate::ops::masked_softmax::Described;
+use crate::ops::pointwise::{check_output, same, with_float};
+use crate::tensor::{Desc, Tensor};
+use cuda_std::kernel::Kernel;
+use cuda_std::{Float, warp};
+use kernels_gpu::embedding::{self as kernels, DIGIT_BITS, DIGITS, PIECE, Pass, PositionSums, Sums, TILE};
+
+/// Threads that are wanted for the sums of positions. A constant, since the order of additions depends on it.
+const POSITION_THREADS: usize = 1 << 18;
+/// Sequences of a group at least, so that partial sums are few beside what is read.
+const LEAST_SEQUENCES: usize = 16;
+
+/// (dwte, dwpe): the gradients of the tables of [`embedding`](super::embedding()), in their shapes and type, contiguous;
+/// dwpe where there are positions.
+///
+/// dy has the shape of embedding's result. Of the tables the shapes matter, not the elements. A row of dwte is the sum of
+/// dy over the tokens that chose it, a row of dwpe that over the sequences, in f32, rounded once; rows that nothing
+/// chose are zeros. The order of additions depends on shapes and tokens alone: the same input gives the same bits.
+/// Allocates room for the sorted tokens, 16 bytes each, and for partial sums, an eighth of dy's elements in f32 at most.
+///
+/// ```
+/// use warpwright::{DType, Device, Tensor, ops};
+///
+/// let device = Device::cpu();
+/// let tokens = Tensor::from_slice(&device, &[3], &[2u32, 0, 2])?;
+/// let dy = Tensor::from_slice(&device, &[3, 2], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+/// let wte = Tensor::zeros(&device, DType::F32, &[3, 2])?;
+/// let (dwte, _) = ops::embedding_backward(&tokens, &dy, &wte, None)?;
+/// assert_eq!(dwte.to_vec::<f32>()?, [3.0, 4.0, 0.0, 0.0, 6.0, 8.0]);
+/// # Ok::<(), warpwright::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`embedding`](super::embedding()).
+pub fn embedding_backward(
+    tokens: &Tensor,
+    dy: &Tensor,
+    wte: &Tensor,
+    positions: Option<Positions>,
+) -> Result<(Tensor, Option<Tensor>)> {
+    let gradients = checked(tokens, dy, wte, positions)?;
+    let make = |desc: &Desc| Tensor::uninit(desc.device(), desc.dtype(), desc.shape());
+    let (dwte, dwpe) = (make(&gradients.dwte)?, gradients.dwpe.as_ref().map(make).transpose()?);
+    gradients.run(tokens, dy, &dwte, dwpe.as_ref())?;
+    Ok((dwte, dwpe))
+}
+
+/// [`embedding_backward`] into contiguous tensors of the shapes and type of wte and wpe on the tokens' device, which must
+/// not overlap the inputs or one another. `dwpe` is there where there are positions.
+pub fn embedding_backward_into(
+    tokens: &Tensor,
+    dy: &Tensor,
+    wte: &Tensor,
+    positions: Option<Positions>,
+    dwte: &Tensor,
+    dwpe: Option<&Tensor>,
+) -> Result<()> {
+    let gradients = checked(tokens, dy, wte, positions)?;
+    check_output(BACKWARD, "dwte", dwte, &gradients.dwte, &[tokens, dy])?;
+    match (dwpe, &gradients.dwpe) {
+        (Some(dwpe), Some(wanted)) => check_output(BACKWARD, "dwpe", dwpe, wanted, &[tokens, dy, dwte])?,
+        (None, None) => {}
+        (None, Some(_)) => {
+            let required = "positions have a gradient";
+            return Err(Error::Missing { op: BACKWARD, arg: "dwpe".to_owned(), required });
+        }
+        (Some(_), None) => {
+            let required = "`dwpe` is the gradient of its table";
+            return Err(Error::Missing { op: BACKWARD, arg: "wpe".to_owned(), required });
+        }
+    }
+    let device = tokens.device();
+    let here = |tensor: &Tensor, arg| tensor.adopted(device, BACKWARD, arg);
+    let dwpe_here = dwpe.map(|dwpe| here(dwpe, "dwpe")).transpose()?;
+    gradients.run(tokens, dy, &here(dwte, "dwte")?, dwpe_here.as_ref())?;
+    let elsewhere = |tensor: &&Tensor| !tensor.device().same_stream(device);
+    [Some(dwte), dwpe]
+        .into_iter()
+        .flatten()
+        .filter(elsewhere)
+        .try_for_each(|tensor| tensor.device().wait_for(device, BACKWARD))
+}
+
+/// Checks the arguments of [`embedding_backward`] without computing; gives dwte and dwpe.
+pub fn embedding_backward_shape<D: Described>(
+    tokens: &D,
+    dy: &D,
+    wte: &D,
+    positions: Option<Positions<D>>,
+) -> Result<(Desc, Option<Desc>)> {
+    let gradients = checked(tokens, dy, wte, positions)?;
+    Ok((gradients.dwte, gradients.dwpe))
+}
+
+/// A checked request.
+struct Gradients {
+    problem: Problem,
+    dwte: Desc,
+    dwpe: Option<Desc>,
+    /// The first step's position.
+    offset: usize,
+}
+
+fn checked<D: Described>(tokens: &D, dy: &D, wte: &D, positions: Option<Positions<D>>) -> Result<Gradients> {
+    let (device, wte) = (tokens.described().device(), wte.described());
+    let problem = Problem::new(BACKWARD, tokens.described(), wte, positions)?;
+    same(BACKWARD, "dy", dy.described(), &problem.y)?;
+    let of = |table: &Desc| Desc::contiguous(BACKWARD, device, table.dtype(), table.shape());
+    let dwpe = positions.map(|positions| of(positions.wpe.described())).transpose()?;
+    Ok(Gradients { problem, dwte: of(wte)?, dwpe, offset: positions.map_or(0, |positions| positions.offset) })
+}
+
+impl Gradients {
+    fn run(&self, tokens: &Tensor, dy: &Tensor, dwte: &Tensor, dwpe: Option<&Tensor>) -> Result<()> {
+        let dy = dy.adopted(tokens.device(), BACKWARD, "dy")?;
+        let dy = if dy.is_contiguous() { dy } else { cast(&dy, dy.dtype())? };
+        with_float!(self.problem.dtype, T => {
+            if let Some(dwpe) = dwpe {
+                self.sum_positions::<T>(&dy, dwpe)?;
+            }
+            self.sum_rows::<T>(tokens, &dy, dwte)
+        })
+    }
+
+    /// dwte, and the check of the tokens.
+    fn sum_rows<T>(&self, tokens: &Tensor, dy: &Tensor, dwte: &Tensor) -> Result<()>
+    where
+        T: Element
+            + Float
+            + kernels::sum_pieces_packs::Instances
+            + kernels::sum_pieces_elements::Instances
+            + kernels::finish_rows_packs::Instances
+            + kernels::finish_rows_elements::Instances,
+    {
+        let (device, count, rows) = (dy.device(), self.problem.token_count(), self.problem.vocabulary);
+        let Sorted { keys, indices } = sort(&self.problem, tokens)?;
+        if dwte.is_empty() {
+            return Ok(());
+        }
+        let words = |count: usize| Tensor::uninit(device, DType::U32, &[count]);
+        let starts = words(rows + 1)?;
+        let bounds = &kernels::bounds::ALL[0];
+        let grid = Grid::covering(rows as u64 + 1, u64::from(bounds.bounds.threads))?;
+        let args = (keys.view::<u32>()?, starts.view_mut::<u32>()?, count as u32, rows as u32 + 1);
+        // SAFETY: the tensors have these sizes, and the grid covers the rows. Here and below tensors are freed in
+        // the order of the stream.
+        unsafe { device.launch(bounds, grid, args)? };
+
+        let (packs, cols) = (self.packs::<T>(&[dy, dwte]), self.problem.cols);
+        let unit = if packs { T::PER_PACK } else { 1 };
+        let pieces = count.div_ceil(PIECE as usize);
+        let partials = Tensor::uninit(device, DType::F32, &[pieces, 2, cols])?;
+        if count > 0 {
+            let kernels =
+                [kernels::sum_pieces_elements::kernels::<T>(), kernels::sum_pieces_packs::kernels::<T>()];
+            let kernel = &kernels[usize::from(packs)][0];
+            let (grid, params) = strips(&self.problem, pieces, unit, kernel)?;
+            let (dy, dwte) = (dy.view::<T>()?, dwte.view_mut::<T>()?);
+            let args =
+                (keys.view::<u32>()?, indices.view::<u32>()?, dy, dwte, partials.view_mut::<f32>()?, params);
+            // SAFETY: the tensors have the sizes of the problem, and the grid covers the strips.
+            unsafe { device.launch(kernel, grid, args)? };
+        }
+        let kernels =
+            [kernels::finish_rows_elements::kernels::<T>(), kernels::finish_rows_packs::kernels::<T>()];
+        let kernel = &kernels[usize::from(packs)][0];
+        let (grid, params) = strips(&self.problem, rows, unit, kernel)?;
+        let args = (starts.view::<u32>()?, partials.view::<f32>()?, dwte.view_mut::<T>()?, params);
+        // SAFETY: as above.
+        unsafe { device.launch(kernel, grid, args) }
+    }
+
+    /// dwpe.
+    fn sum_positions<T>(&self, dy: &Tensor, dwpe: &Tensor) -> Result<()>
+    where
+        T: Element
+            + Float
+            + kernels::sum_positions_packs::Instances
+            + kernels::sum_positions_elements::Instances,
+    {
+        if dwpe.is_empty() {
+            return Ok(());
+        }
+        let (device, cols, steps) = (dwpe.device(), self.problem.cols, self.problem.steps());
+        let packs = self.packs::<T>(&[dy, dwpe]);
+        let unit = if packs { T::PER_PACK } else { 1 };
+        let sequences = self.problem.token_count() / steps.max(1);
+        let per_group = sequences_of_a_group(sequences, steps * cols / unit);
+        let groups = sequences.div_ceil(per_group).max(1);
+        let partials =
+            Tensor::uninit(device, DType::F32, &[if groups > 1 { groups } else { 0 }, steps * cols])?;
+        let kernels =
+            [kernels::sum_positions_elements::kernels::<T>(), kernels::sum_positions_packs::kernels::<T>()];
+        let kernel = &kernels[usize::from(packs)][0];
+        let blocks = (dwpe.len() / unit).div_ceil(kernel.bounds.threads as usize);
+        let params = PositionSums {
+            first: (self.offset * cols) as u64,
+            sequence: (steps * cols) as u64,
+            sequences: sequences as u64,
+            per_group: per_group as u64,
+            len: dwpe.len() as u64,
+        };
+        let args = (dy.view::<T>()?, dwpe.view_mut::<T>()?, partials.view_mut::<f32>()?, params);
+        // SAFETY: the tensors have the sizes of the problem; the grid covers dwpe's units and the groups.
+        unsafe { device.launch(kernel, Grid::xyz(blocks as u64, groups as u64, 1)?, args)? };
+        if groups == 1 {
+            return Ok(());
+        }
+        column_sums(&partials, &dwpe.narrow(0, self.offset, steps)?.reshape(&[steps * cols])?)
+    }
+
+    /// Whether rows of these contiguous tensors are whole aligned packs.
+    fn packs<T: Float>(&self, tensors: &[&Tensor]) -> bool {
+        let aligned = |tensor: &&Tensor| tensor.address().is_multiple_of(16);
+        self.problem.cols.is_multiple_of(T::PER_PACK) && tensors.iter().all(aligned)
+    }
+}
+
+/// Sequences that a thread sums, of a sequence of so many units.
+fn sequences_of_a_group(sequences: usize, units: usize) -> usize {
+    let groups = (POSITION_THREADS / units.max(1)).clamp(1, sequences.div_ceil(LEAST_SEQUENCES).max(1));
+    sequences.div_ceil(groups.min(Grid::MAX_YZ as usize)).max(1)
+}
+
+/// A warp for each strip of so many pieces or rows.
+fn strips<Args>(problem: &Problem, rows: usize, unit: usize, kernel: &Kernel<Args>) -> Result<(Grid, Sums)> {
+    let per_row = problem.cols.div_ceil(unit * warp::SIZE as usize);
+    let strips = rows * per_row;
+    if strips >= 1 << 31 {
+        let what = "strips of 32 columns of `wte`";
+        return Err(Error::TooLarge { op: BACKWARD, what, limit: (1 << 31) - 1, got: strips.to_string() });
+    }
+    let params = Sums {
+        tokens: problem.token_count() as u32,
+        rows: problem.vocabulary as u32,
+        cols: problem.cols as u32,
+        strips: strips as u32,
+        per_row: divisor(per_row),
+    };
+    Ok((Grid::covering(strips as u64, u64::from(kernel.bounds.threads / warp::SIZE))?, params))
+}
+
+/// The tokens in ascending order.
+struct Sorted {
+    keys: Tensor,
+    indices: Tensor,
+}
+
+/// Sorts the tokens, and checks them.
+fn sort(problem: &Problem, tokens: &Tensor) -> Result<Sorted> {
+    let (device, count) = (tokens.device(), problem.token_count());
+    let words = |count: usize| Tensor::uninit(device, DType::U32, &[count]);
+    let mut from = Sorted { keys: launch_keys(BACKWARD, problem, tokens)?, indices: words(count)? };
+    if count == 0 {
+        return Ok(from);
+    }
+    let mut to = Sorted { keys: words(count)?, indices: words(count)? };
+    let tiles = count.div_ceil(TILE as usize);
+    let (counts, totals) = (words(DIGITS as usize * tiles)?, words(DIGITS as usize)?);
+    for shift in shifts(problem.vocabulary as u32) {
+        let pass = Pass { count: count as u32, shift, first: u32::from(shift == 0) };
+        let (keys, indices) = (from.keys.view::<u32>()?, from.indices.view::<u32>()?);
+        let grid = Grid::new(tiles as u64)?;
+        // SAFETY: the tensors have the sizes that the kernels want; a block for each tile, or for each digit.
+        unsafe {
+            device.launch(&kernels::count_digits::ALL[0], grid, (keys, counts.view_mut()?, pass))?;
+            let args = (counts.view_mut()?, totals.view_mut()?, tiles as u32);
+            device.launch(&kernels::scan_digits::ALL[0], Grid::new(u64::from(DIGITS))?, args)?;
+            let (to_keys, to_indices) = (to.keys.view_mut()?, to.indices.view_mut()?);
+            let args = (keys, indices, counts.view()?, totals.view()?, to_keys, to_indices, pass);
+            device.launch(&kernels::scatter::ALL[0], grid, args)?;
+        }
+        std::mem::swap(&mut from, &mut to);
+    }
+    Ok(from)
+}
+
+/// The digits of keys up to `last`, from the lowest: one at least, which also makes the indices.
+fn shifts(last: u32) -> impl Iterator<Item = u32> {
+    let bits = u32::BITS - last.leading_zeros();
+    (0..bits.max(1)).step_by(DIGIT_BITS as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bit_of_a_key_is_in_a_digit() {
+        for (last, want) in [(0, 1), (1, 1), (255, 1), (256, 2), (50_257, 2), (65_536, 3), ((1 << 31) - 2, 4)]
+        {
+            assert_eq!(shifts(last).count(), want, "{last}");
+        }
+    }
+
+    #[test]
+    fn groups_of_sequences_fill_a_gpu_and_are_not_empty() {
+        for (sequences, units) in [(256, 1024 * 192), (1 << 18, 1), (1 << 18, 192), (5, 3), (0, 8), (1, 1)] {
+            let per_group = sequences_of_a_group(sequences, units);
+            let groups = sequences.div_ceil(per_group);
+            assert!(groups * per_group >= sequences && groups as u64 <= Grid::MAX_YZ, "{sequences} {units}");
+            assert!(groups == 0 || (groups - 1) * per_group < sequences, "{sequences} {units}");
+        }
+        assert_eq!(sequences_of_a_group(256, 1024 * 192), 256);
+        assert_eq!(sequences_of_a_group(1 << 18, 192), 193);
+    }
+}

@@ -1,0 +1,185 @@
+//! From problem to launches.
+
+use super::problem::Problem;
+use super::{OP, Positions};
+use crate::dtype::{DType, Element};
+use crate::error::Result;
+use crate::launch::Grid;
+use crate::ops::pointwise::with_float;
+use crate::tensor::Tensor;
+use cuda_std::divide::Divisor;
+use cuda_std::global::RawView;
+use cuda_std::kernel::Kernel;
+use cuda_std::{Float, Global};
+use kernels_gpu::embedding::{self as kernels, FAULT_BITS, Lookup, Tokens, token_kind};
+
+/// Units of a launch: kernels count in 31 bits.
+const MOST_UNITS: usize = 1 << 30;
+
+/// Computes y, which matches the problem; the tensors are those that it was made of.
+pub fn run(
+    problem: &Problem,
+    tokens: &Tensor,
+    wte: &Tensor,
+    positions: Option<Positions>,
+    y: &Tensor,
+) -> Result<()> {
+    if y.is_empty() {
+        // No kernel reads the tokens; still they must be right.
+        return launch_keys(OP, problem, tokens).map(drop);
+    }
+    with_float!(problem.dtype, T => typed::<T>(problem, tokens, wte, positions, y))
+}
+
+fn typed<T>(
+    problem: &Problem,
+    tokens: &Tensor,
+    wte: &Tensor,
+    positions: Option<Positions>,
+    y: &Tensor,
+) -> Result<()>
+where
+    T: Element + Float + kernels::lookup_packs::Instances + kernels::lookup_elements::Instances,
+{
+    let device = tokens.device();
+    let wte = wte.adopted(device, OP, "wte")?;
+    // Positions begin with the first step's, so that kernels need not know the offset.
+    let of_steps = |p: Positions| p.wpe.narrow(0, p.offset, problem.steps())?.adopted(device, OP, "wpe");
+    let wpe = positions.map(of_steps).transpose()?;
+    let packs = whole_packs::<T>(problem, &wte, wpe.as_ref(), y);
+    let kernels: &'static [Kernel<kernels::lookup_packs::Args<T>>] =
+        if packs { kernels::lookup_packs::kernels::<T>() } else { kernels::lookup_elements::kernels::<T>() };
+    let kernel = &kernels[usize::from(wpe.is_some())];
+    let slot = device.wide_value_slot(OP, "tokens", 0, problem.vocabulary as i64 - 1, FAULT_BITS)?;
+    // SAFETY: words of tokens, of one or two each.
+    let words = unsafe { Global::from_raw(tokens.raw_view()?) };
+    let wpe = match &wpe {
+        Some(wpe) => wpe.view::<T>()?,
+        // SAFETY: not used by a kernel without this table.
+        None => unsafe { Global::from_raw(RawView::none()) },
+    };
+    let (wte, y) = (wte.view::<T>()?, y.view_mut::<T>()?);
+    for piece in pieces(problem, if packs { T::PER_PACK } else { 1 }, MOST_UNITS) {
+        let per_block = u64::from(kernel.bounds.threads) * kernel.constant("UNITS") as u64;
+        let grid = Grid::covering(u64::from(piece.units), per_block)?;
+        // SAFETY: the operands match the problem, of which the piece is; the grid covers it. Tensors are freed in
+        // the order of their streams, which `adopted` has made wait for one another.
+        unsafe { device.launch(kernel, grid, (words, wte, wpe, y, slot.view(), piece))? };
+    }
+    slot.finish()
+}
+
+/// Whether all rows begin and end with a pack, and their columns lie side by side.
+fn whole_packs<T: Float>(problem: &Problem, wte: &Tensor, wpe: Option<&Tensor>, y: &Tensor) -> bool {
+    let aligned = |tensor: &Tensor| tensor.address().is_multiple_of(16);
+    let rows = |[row, column]: [isize; 2]| column == 1 && row.unsigned_abs().is_multiple_of(T::PER_PACK);
+    problem.cols.is_multiple_of(T::PER_PACK)
+        && aligned(y)
+        && aligned(wte)
+        && rows(problem.wte_strides)
+        && wpe.is_none_or(|wpe| aligned(wpe) && rows(problem.wpe_strides))
+}
+
+/// The tokens, for a kernel.
+fn token_params(problem: &Problem) -> Tokens {
+    let [(_, sequence), (steps, step)] = problem.tokens;
+    Tokens {
+        sequence: sequence as i64,
+        step: step as i64,
+        vocabulary: problem.vocabulary as i64,
+        steps: divisor(steps),
+        kind: match problem.token_dtype {
+            DType::I64 => token_kind::I64,
+            DType::I32 => token_kind::I32,
+            _ => token_kind::U32,
+        },
+    }
+}
+
+/// The launches for units of so many elements: whole rows, at most `most` units.
+fn pieces(problem: &Problem, unit: usize, most: usize) -> impl Iterator<Item = Lookup> {
+    let (tokens, per_row) = (problem.token_count(), problem.cols / unit);
+    // A row that is longer has a launch of its own: its units are below 2^31 too.
+    let step = (most / per_row).max(1);
+    let [wte_row, wte_column] = problem.wte_strides.map(|stride| stride as i64);
+    let [wpe_row, wpe_column] = problem.wpe_strides.map(|stride| stride as i64);
+    let params = token_params(problem);
+    (0..tokens).step_by(step).map(move |first| Lookup {
+        tokens: params,
+        wte_row,
+        wte_column,
+        wpe_row,
+        wpe_column,
+        first: first as u32,
+        units: (step.min(tokens - first) * per_row) as u32,
+        per_row: divisor(per_row),
+        unused: 0,
+    })
+}
+
+/// The divisor for a number from 1 to below 2^31.
+pub fn divisor(number: usize) -> Divisor {
+    u32::try_from(number).ok().and_then(Divisor::new).expect("`Problem` has checked the numbers")
+}
+
+/// The tokens as keys, those without a row as V; and the check of them.
+pub fn launch_keys(op: &'static str, problem: &Problem, tokens: &Tensor) -> Result<Tensor> {
+    let (device, count) = (tokens.device(), problem.token_count());
+    let keys = Tensor::uninit(device, DType::U32, &[count])?;
+    if count == 0 {
+        return Ok(keys);
+    }
+    let kernel = &kernels::make_keys::ALL[0];
+    let grid = Grid::covering(count as u64, u64::from(kernel.bounds.threads))?;
+    let slot = device.wide_value_slot(op, "tokens", 0, problem.vocabulary as i64 - 1, FAULT_BITS)?;
+    // SAFETY: words of tokens, of one or two each; the grid covers them. Memory is freed in the order of the stream.
+    unsafe {
+        let words = Global::from_raw(tokens.raw_view()?);
+        let args = (words, keys.view_mut::<u32>()?, slot.view(), count as u32, token_params(problem));
+        device.launch(kernel, grid, args)?;
+    }
+    slot.finish()?;
+    Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Desc, Device};
+
+    fn problem(tokens: &[usize], wte: &[usize]) -> Problem {
+        let desc = |dtype, shape: &[usize]| Desc::new(&Device::cpu(), dtype, shape).unwrap();
+        let (tokens, wte) = (desc(DType::I32, tokens), desc(DType::BF16, wte));
+        Problem::new::<Desc>(OP, &tokens, &wte, None).unwrap()
+    }
+
+    #[test]
+    fn pieces_are_whole_rows_in_order() {
+        let problem = problem(&[3, 5], &[7, 24]);
+        for (unit, most) in [(8, 1 << 30), (8, 6), (8, 7), (1, 100), (1, 24), (1, 1)] {
+            let per_row = 24 / unit;
+            let mut next = 0;
+            for piece in pieces(&problem, unit, most) {
+                assert_eq!((piece.first, piece.per_row.value()), (next, per_row as u32));
+                assert!(piece.units as usize <= most.max(per_row) && piece.units > 0);
+                assert!((piece.units as usize).is_multiple_of(per_row));
+                next += piece.units / per_row as u32;
+            }
+            assert_eq!(next, 15, "{unit} {most}");
+        }
+    }
+
+    /// 2^30 tokens of 768 columns: elements past 2^39, of which each launch counts less than 2^31.
+    #[test]
+    fn results_past_2_to_the_31_take_launches_that_count_in_31_bits() {
+        let problem = problem(&[1 << 20, 1 << 10], &[50257, 768]);
+        let launches: Vec<Lookup> = pieces(&problem, 8, MOST_UNITS).collect();
+        assert_eq!(launches.len(), 97);
+        let last = launches.last().unwrap();
+        assert_eq!(last.first as usize + (last.units / 96) as usize, 1 << 30);
+        // A row alone is one launch, whatever its length.
+        let wide = self::problem(&[2], &[1, (1 << 31) - 1]);
+        let units: Vec<u32> = pieces(&wide, 1, MOST_UNITS).map(|piece| piece.units).collect();
+        assert_eq!(units, [(1 << 31) - 1; 2]);
+    }
+}

@@ -1,0 +1,32 @@
+//! What operations on each element share: the checks, the choice of a kernel, the launch.
+
+mod launch;
+mod layout;
+mod problem;
+mod rows;
+
+pub(super) use launch::{Kernels, NO_MASK, Operands, run};
+pub(super) use problem::{Problem, check_output, float, into, on_device, reach, same};
+pub(super) use rows::Rows;
+
+/// `$body` with `$T` standing for the type of elements that `$dtype` names: f32, f16 or bf16, which has been
+/// checked.
+macro_rules! with_float {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            crate::dtype::DType::F16 => {
+                type $T = half::f16;
+                $body
+            }
+            crate::dtype::DType::BF16 => {
+                type $T = half::bf16;
+                $body
+            }
+            _ => {
+                type $T = f32;
+                $body
+            }
+        }
+    };
+}
+pub(super) use with_float;

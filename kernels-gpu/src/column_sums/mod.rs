@@ -1,0 +1,63 @@
+//! The sums of the columns of a matrix of partial results: the second step of a reduction over rows without
+//! atomics.
+//!
+//! out[j] = Σ over g of partials[g, j], in f32, rounded once to T. The first step is another kernel's: each of its
+//! blocks walks a group of rows, keeps the sums of its columns in registers, and writes them as row g of
+//! `partials` [groups, cols]. Gradients of biases and of layer_norm's weights come about so: the first step is
+//! part of the kernel that computes dx (`pointwise::bias_gelu_backward`), and the host's `ops::column_sums`
+//! launches this one behind it. The order of additions depends on `groups` alone, so the same partials give
+//! the same bits; `groups` should come from the shape alone as well.
+//!
+//! Launch: a block for each 32 columns; its 32 warps take turns over the groups, and one warp adds up what they
+//! have. Groups 0: zeros.
+//!
+//! Floor: partials once; some hundred groups lie in L2.
+
+// Register arrays are indexed by constants after unrolling; iterators over them stay in local memory.
+#![allow(clippy::needless_range_loop)]
+
+use cuda_std::prelude::*;
+
+/// Warps of a block, each a lane of the sum.
+const LANES: u32 = 32;
+/// Loads of a thread in flight.
+const DEPTH: usize = 4;
+
+/// Sums each column.
+///
+/// # Safety
+/// `partials` holds `groups`·`cols` elements and `out` `cols`; the grid has a block for each 32 columns.
+#[kernel(family = "column_sums", types = [f32, f16, bf16], instances = [{ ; threads: 1024 }])]
+pub unsafe fn column_sums<T: Float>(partials: Global<f32>, out: GlobalMut<T>, groups: u32, cols: u32) {
+    let (lane, turn) = (warp::lane_id(), warp::warp_id());
+    let column = thread::block_idx_x() * warp::SIZE + lane;
+    // Threads beyond the last column sum up that one.
+    let read = column.min(cols.wrapping_sub(1));
+    let mut total = 0.0;
+    let mut group = turn;
+    // SAFETY: groups and columns are below their numbers; one thread writes a column.
+    unsafe {
+        while group < groups {
+            let mut values = [0.0; DEPTH];
+            for i in 0..DEPTH {
+                let group = group + i as u32 * LANES;
+                let at = group as usize * cols as usize + read as usize;
+                values[i] = f32::from_bits(partials.get_4_if(group < groups, at, 0));
+            }
+            for i in 0..DEPTH {
+                total += values[i];
+            }
+            group += DEPTH as u32 * LANES;
+        }
+        let shared = shared_array!(column_sums_of_warps: [f32; 1024]);
+        shared.set(turn * warp::SIZE + lane, total);
+        thread::sync_threads();
+        if turn == 0 && column < cols {
+            let mut total = 0.0;
+            for i in 0..LANES {
+                total += shared.get(i * warp::SIZE + lane);
+            }
+            out.set(column as usize, T::from_f32(total));
+        }
+    }
+}

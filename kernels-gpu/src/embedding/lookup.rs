@@ -1,0 +1,149 @@
+//! The forward pass. Work is cut into units, packs or elements, and a thread has some of them, a block's width apart:
+//! threads side by side have units side by side, whatever the length of a row. Each unit finds its own row; the
+//! token is one word for neighbouring threads, and comes from L1 but for the first time.
+//!
+//! Launch: 1-D grid over fewer than 2^31 units; larger results take several launches.
+
+use super::tokens::{Tokens, record};
+use cuda_std::divide::Divisor;
+use cuda_std::prelude::*;
+
+/// A launch.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Lookup {
+    /// The tokens.
+    pub tokens: Tokens,
+    /// Elements of wte from row to row.
+    pub wte_row: i64,
+    /// And from column to column: 1 with packs.
+    pub wte_column: i64,
+    /// Elements of wpe from row to row.
+    pub wpe_row: i64,
+    /// And from column to column.
+    pub wpe_column: i64,
+    /// The number of the launch's first token.
+    pub first: u32,
+    /// Units of the launch, from 1 to below 2^31.
+    pub units: u32,
+    /// Units of a row.
+    pub per_row: Divisor,
+    /// Fills the struct, which has no padding.
+    pub unused: u32,
+}
+cuda_std::plain_parameter!(Lookup);
+const _: () = assert!(size_of::<Lookup>() == size_of::<Tokens>() + 4 * 8 + 2 * 4 + 12 + 4);
+
+/// Packs: rows of whole packs, aligned in every operand.
+///
+/// # Safety
+/// The operands hold what `p` says, `fault` is one word, and the grid covers the units at UNITS a thread.
+#[kernel(
+    family = "embedding",
+    types = [f32, f16, bf16],
+    instances = [{ WPE: 0, UNITS: 2; threads: 128 }, { WPE: 1, UNITS: 2; threads: 128 }],
+)]
+pub unsafe fn lookup_packs<T: Float, const WPE: usize, const UNITS: usize>(
+    tokens: Global<u32>,
+    wte: Global<T>,
+    wpe: Global<T>,
+    y: GlobalMut<T>,
+    fault: GlobalMut<u64>,
+    p: Lookup,
+) {
+    // SAFETY: the caller's contract.
+    unsafe { run::<T, true, WPE, UNITS>(tokens, [wte, wpe], y, fault, &p) }
+}
+
+/// Elements, of tables with any strides.
+///
+/// # Safety
+/// As [`lookup_packs()`](fn@lookup_packs).
+#[kernel(
+    family = "embedding",
+    types = [f32, f16, bf16],
+    instances = [{ WPE: 0, UNITS: 4; threads: 128 }, { WPE: 1, UNITS: 4; threads: 128 }],
+)]
+pub unsafe fn lookup_elements<T: Float, const WPE: usize, const UNITS: usize>(
+    tokens: Global<u32>,
+    wte: Global<T>,
+    wpe: Global<T>,
+    y: GlobalMut<T>,
+    fault: GlobalMut<u64>,
+    p: Lookup,
+) {
+    // SAFETY: the caller's contract.
+    unsafe { run::<T, false, WPE, UNITS>(tokens, [wte, wpe], y, fault, &p) }
+}
+
+/// `tables` are wte and, where WPE is 1, wpe.
+#[inline(always)]
+unsafe fn run<T: Float, const PACKS: bool, const WPE: usize, const UNITS: usize>(
+    tokens: Global<u32>,
+    tables: [Global<T>; 2],
+    y: GlobalMut<T>,
+    fault: GlobalMut<u64>,
+    p: &Lookup,
+) {
+    let width = thread::block_dim_x();
+    let first = thread::block_idx_x() * width * UNITS as u32 + thread::thread_idx_x();
+    let unit = const { if PACKS { T::PER_PACK } else { 1 } };
+    let (mut a, mut b) = ([[0; 4]; UNITS], [[0; 4]; UNITS]);
+    let (mut rows, mut valid) = ([0; UNITS], [false; UNITS]);
+    let (mut steps, mut columns) = ([0; UNITS], [0; UNITS]);
+    // SAFETY: the caller's contract; units beyond the last read the launch's first token, and of a token that
+    // has no row nothing is read.
+    unsafe {
+        // All tokens before the first row, and all rows before the first sum: one latency each.
+        for i in 0..UNITS {
+            let number = first + i as u32 * width;
+            let when = number < p.units;
+            let (row, within) = p.per_row.div_rem(if when { number } else { 0 });
+            let token = p.tokens.read(tokens, p.first + row);
+            if when && within == 0 && !token.valid {
+                record(fault, p.first + row, token.value);
+            }
+            valid[i] = when && token.valid;
+            rows[i] = if valid[i] { token.value } else { 0 };
+            (steps[i], columns[i]) = (token.step as i64, (within * unit as u32) as i64);
+        }
+        for i in 0..UNITS {
+            let number = first + i as u32 * width;
+            let (wte, wpe) = (rows[i] * p.wte_row, steps[i] * p.wpe_row);
+            a[i] = load::<T, PACKS>(tables[0], valid[i], wte + columns[i] * p.wte_column);
+            if const { WPE == 1 } {
+                b[i] = load::<T, PACKS>(tables[1], number < p.units, wpe + columns[i] * p.wpe_column);
+            }
+        }
+        // Rows of y follow one another.
+        let y_first = p.first as u64 * p.per_row.value() as u64;
+        for i in 0..UNITS {
+            let number = first + i as u32 * width;
+            if const { WPE == 1 } {
+                for pair in 0..const { if PACKS { T::PER_PACK / 2 } else { 1 } } {
+                    let (x, position) = (T::pair(a[i], pair), T::pair(b[i], pair));
+                    T::set_pair(&mut a[i], pair, [x[0] + position[0], x[1] + position[1]]);
+                }
+            }
+            let at = ((y_first + number as u64) * unit as u64) as usize;
+            if const { PACKS } {
+                y.set_pack_if(number < p.units, at, a[i]);
+            } else {
+                y.set_if(number < p.units, at, T::from_bits(a[i][0]));
+            }
+        }
+    }
+}
+
+/// A pack, or an element in the low bits of its first word.
+#[inline(always)]
+unsafe fn load<T: Float, const PACKS: bool>(x: Global<T>, when: bool, at: i64) -> Pack {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if const { PACKS } {
+            x.get_pack_if(when, at as usize, 0)
+        } else {
+            [if when { x.get(at as usize).bits() } else { 0 }, 0, 0, 0]
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Rows of a table, chosen by tokens: y[b, t] = wte[tokens[b, t]] + wpe[t].
+//!
+//! tokens: [B, T] of u32, i32 or i64, with any strides. wte: [V, C], wpe: [P, C], of T = f32 | f16 | bf16. y: [B, T, C],
+//! contiguous. The sum is taken in f32 and rounded once; without wpe the bits of wte's rows are copied.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `tokens` | reads a token, and records one that has no row in the table |
+//! | `lookup` | the kernels of the forward pass |
+//! | `sort` | sorts the tokens, for the gradient of wte |
+//! | `sums` | dwte: sums of dy over the tokens of each row |
+//! | `positions` | dwpe: sums of dy over the sequences |
+//!
+//! Floor: y once, and a row of wte for each token, at the copy rate. Rows that repeat, and wpe, are served by L2.
+//! Backward: dy once for dwte, again for dwpe, and both gradients once; no floating-point atomics.
+
+// Register arrays are indexed by constants after unrolling; iterators over them stay in local memory.
+#![allow(clippy::needless_range_loop)]
+
+mod lookup;
+mod positions;
+mod sort;
+mod sums;
+mod tokens;
+mod unit;
+
+pub use lookup::*;
+pub use positions::*;
+pub use sort::*;
+pub use sums::*;
+pub use tokens::{FAULT_BITS, Tokens, token_kind};
+
+/// Every pack is one load: with positions two for each unit, and of dy as many as are in flight.
+#[cfg(target_arch = "nvptx64")]
+mod expectations {
+    macro_rules! expect {
+        ($($line:literal)*) => {$(
+            core::arch::global_asm!(concat!("//@expect embedding_", $line, " ld.global.nc.v4"));
+        )*};
+    }
+    expect! { "lookup_packs_f32_1_2 ==4" "lookup_packs_bf16_0_2 ==2" "sum_positions_packs_f16 ==8" }
+}

@@ -1,0 +1,95 @@
+//! dwpe: for each position, the sum of dy over the sequences; zeros for positions that no step has.
+//!
+//! A thread has a unit of dwpe and a group of sequences, in order. With one group it writes dwpe; with several it
+//! writes a row of `partials` [groups, T·C] in f32, which `column_sums` adds up. Groups depend on the shape alone.
+//!
+//! Launch: grid (units of dwpe, groups). Floor: dy and dwpe once.
+
+use super::unit::{add, load, store, store_partials, with_packs};
+use cuda_std::prelude::*;
+
+/// Loads of a thread in flight.
+const DEPTH: u64 = 8;
+
+/// A launch.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PositionSums {
+    /// The first element of dwpe that a step has.
+    pub first: u64,
+    /// Elements of a sequence: T·C.
+    pub sequence: u64,
+    /// Sequences.
+    pub sequences: u64,
+    /// Sequences of a group.
+    pub per_group: u64,
+    /// Elements of dwpe.
+    pub len: u64,
+}
+cuda_std::plain_parameter!(PositionSums);
+
+/// Packs: rows of whole packs, aligned.
+///
+/// # Safety
+/// dy, dwpe and, with several groups, `partials` hold what `p` says; the grid covers the units, and has a row of
+/// blocks for each group.
+#[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 128, min_blocks: 8 }])]
+pub unsafe fn sum_positions_packs<T: Float>(
+    dy: Global<T>,
+    dwpe: GlobalMut<T>,
+    partials: GlobalMut<f32>,
+    p: PositionSums,
+) {
+    // SAFETY: the caller's contract.
+    unsafe { with_packs!(sum_positions::<T>(dy, dwpe, partials, &p)) }
+}
+
+/// Elements.
+///
+/// # Safety
+/// As [`sum_positions_packs()`](fn@sum_positions_packs).
+#[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 128 }])]
+pub unsafe fn sum_positions_elements<T: Float>(
+    dy: Global<T>,
+    dwpe: GlobalMut<T>,
+    partials: GlobalMut<f32>,
+    p: PositionSums,
+) {
+    // SAFETY: the caller's contract.
+    unsafe { sum_positions::<T, 1>(dy, dwpe, partials, &p) }
+}
+
+#[inline(always)]
+unsafe fn sum_positions<T: Float, const UNIT: usize>(
+    dy: Global<T>,
+    dwpe: GlobalMut<T>,
+    partials: GlobalMut<f32>,
+    p: &PositionSums,
+) {
+    let at = thread::index_1d() * UNIT as u64;
+    let group = thread::block_idx_y() as u64;
+    let inside = at >= p.first && at - p.first < p.sequence;
+    let within = if inside { at - p.first } else { 0 };
+    let mut sums = [0.0; UNIT];
+    let mut sequence = group * p.per_group;
+    let end = (sequence + p.per_group).min(if inside { p.sequences } else { 0 });
+    // SAFETY: the caller's contract; sequences and elements beyond the last are not accessed.
+    unsafe {
+        while sequence < end {
+            let mut units = [[0; 4]; DEPTH as usize];
+            for i in 0..DEPTH {
+                let place = (sequence + i) * p.sequence + within;
+                units[i as usize] = load::<T, UNIT>(dy, sequence + i < end, place as usize);
+            }
+            for i in 0..DEPTH {
+                add::<T, UNIT>(&mut sums, units[i as usize]);
+            }
+            sequence += DEPTH;
+        }
+        if inside && thread::grid_dim_y() > 1 {
+            store_partials(partials, true, (group * p.sequence + within) as usize, sums);
+        } else {
+            store(dwpe, at < p.len && group == 0, at as usize, sums);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! y = x·scale where a random word keeps the element, else 0; forward and backward alike.
+//!
+//! Element i of the tensor has word i of the stream that seed and offset name (`cuda_std::philox`), whatever its
+//! type, strides and the launch are. Ten wide multiplications and ten xors for two elements: less than what
+//! moving them costs.
+
+use super::Function;
+use super::dense::{self, Dense, Operands};
+use super::strided::{self, Strided};
+use cuda_std::philox::Stream;
+use cuda_std::prelude::*;
+
+/// Which elements are dropped, and what the others are multiplied by.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Mask {
+    /// The random words.
+    pub stream: Stream,
+    /// Elements whose word is at most this are dropped.
+    pub last_dropped: u32,
+    /// 1/(1 − p).
+    pub scale: f32,
+}
+
+#[derive(Clone, Copy)]
+struct Dropout(Mask);
+
+impl Dropout {
+    /// A choice, not a product: what is dropped is 0 even where x is NaN or infinite.
+    #[inline(always)]
+    fn apply(self, word: u32, x: f32) -> f32 {
+        if word > self.0.last_dropped { x * self.0.scale } else { 0.0 }
+    }
+}
+
+impl Function for Dropout {
+    #[inline(always)]
+    fn one(self, at: u64, x: f32, _: f32, _: f32) -> f32 {
+        self.apply(self.0.stream.word(at), x)
+    }
+
+    #[inline(always)]
+    fn four(self, at: u64, x: [f32; 4], _: [f32; 4], _: [f32; 4]) -> [f32; 4] {
+        let words = self.0.stream.four_from(at);
+        let mut y = [0.0; 4];
+        for i in 0..4 {
+            y[i] = self.apply(words[i], x[i]);
+        }
+        y
+    }
+}
+
+/// y = dropout(a).
+///
+/// # Safety
+/// As `dense::run`.
+#[kernel(
+    family = "pointwise",
+    types = [f32, f16, bf16],
+    instances = [{ PACKS: 2; threads: 256 }, { PACKS: 4; threads: 256, min_blocks: 4 }],
+)]
+pub unsafe fn dropout_dense<T: Float, const PACKS: usize>(
+    a: Global<T>,
+    b: Global<T>,
+    bias: Global<T>,
+    y: GlobalMut<T>,
+    p: Dense,
+) {
+    let operands = Operands { a, b, bias, y };
+    // SAFETY: the caller's contract.
+    unsafe { dense::run::<T, T, _, PACKS>(Dropout(p.mask), operands, &p) }
+}
+
+/// y = dropout(a), of any strides.
+///
+/// # Safety
+/// As `strided::run`.
+#[kernel(family = "pointwise", types = [f32, f16, bf16], instances = [{ ; threads: 256 }])]
+pub unsafe fn dropout_strided<T: Float>(
+    a: Global<T>,
+    b: Global<T>,
+    bias: Global<T>,
+    y: GlobalMut<T>,
+    p: Strided,
+) {
+    let operands = Operands { a, b, bias, y };
+    // SAFETY: the caller's contract.
+    unsafe { strided::run::<T, T, _>(Dropout(p.mask), operands, &p) }
+}
