@@ -84,7 +84,7 @@ fn check_bias(op: &'static str, x_arg: &'static str, x: &Desc, bias: &Desc) -> R
 }
 
 /// Wants f32, f16 or bf16.
-fn float(op: &'static str, arg: &'static str, desc: &Desc) -> Result<()> {
+pub fn float(op: &'static str, arg: &'static str, desc: &Desc) -> Result<()> {
     match desc.dtype() {
         DType::F32 | DType::F16 | DType::BF16 => Ok(()),
         got => Err(Error::DType { op, arg, required: "f32, f16 or bf16".to_owned(), got }),
@@ -92,13 +92,13 @@ fn float(op: &'static str, arg: &'static str, desc: &Desc) -> Result<()> {
 }
 
 /// Wants the type, shape and device of `x`.
-fn same(op: &'static str, arg: &'static str, desc: &Desc, x: &Desc) -> Result<()> {
+pub fn same(op: &'static str, arg: &'static str, desc: &Desc, x: &Desc) -> Result<()> {
     typed(op, arg, desc, x.dtype(), x)?;
     reach(op, arg, desc)
 }
 
 /// Wants a type, and the shape and device of `x`.
-fn typed(op: &'static str, arg: &'static str, desc: &Desc, dtype: DType, x: &Desc) -> Result<()> {
+pub fn typed(op: &'static str, arg: &'static str, desc: &Desc, dtype: DType, x: &Desc) -> Result<()> {
     if desc.dtype() != dtype {
         return Err(Error::DType { op, arg, required: dtype.to_string(), got: desc.dtype() });
     }
@@ -109,7 +109,7 @@ fn typed(op: &'static str, arg: &'static str, desc: &Desc, dtype: DType, x: &Des
     on_device(op, arg, desc, x)
 }
 
-fn on_device(op: &'static str, arg: &'static str, desc: &Desc, x: &Desc) -> Result<()> {
+pub fn on_device(op: &'static str, arg: &'static str, desc: &Desc, x: &Desc) -> Result<()> {
     if desc.device().same_device(x.device()) {
         return Ok(());
     }
@@ -118,7 +118,7 @@ fn on_device(op: &'static str, arg: &'static str, desc: &Desc, x: &Desc) -> Resu
 }
 
 /// Refuses strides that lead to before the first element.
-fn reach(op: &'static str, arg: &'static str, desc: &Desc) -> Result<()> {
+pub fn reach(op: &'static str, arg: &'static str, desc: &Desc) -> Result<()> {
     match shape::reach(desc.shape(), desc.strides()) {
         Some((0, _)) => Ok(()),
         _ if desc.is_empty() => Ok(()),
