@@ -9,6 +9,7 @@ mod measure;
 pub mod pointwise;
 mod random;
 mod report;
+pub mod rows;
 
 use std::path::PathBuf;
 

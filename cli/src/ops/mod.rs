@@ -5,8 +5,11 @@ pub mod bias_gelu;
 pub mod cast;
 pub mod dropout;
 pub mod gelu;
+pub mod layer_norm;
 pub mod masked_softmax;
 pub mod parameters;
+pub mod rms_norm;
+pub mod softmax_backward;
 pub mod tensors;
 
 use std::fmt::Write;
@@ -58,6 +61,13 @@ pub static OPS: &[&Op] = &[
     &cast::OP,
     &dropout::OP,
     &dropout::BACKWARD,
+    &layer_norm::OP,
+    &layer_norm::BACKWARD,
+    &layer_norm::ADD,
+    &layer_norm::ADD_BACKWARD,
+    &rms_norm::OP,
+    &rms_norm::BACKWARD,
+    &softmax_backward::OP,
 ];
 
 /// The floating-point types.
@@ -78,6 +88,16 @@ const fn tensor(
     about: &'static str,
 ) -> TensorSpec {
     TensorSpec { name, dtypes, shape, required: true, about }
+}
+
+/// A tensor that may be absent.
+const fn optional(
+    name: &'static str,
+    dtypes: &'static str,
+    shape: &'static str,
+    about: &'static str,
+) -> TensorSpec {
+    TensorSpec { name, dtypes, shape, required: false, about }
 }
 
 impl Op {
