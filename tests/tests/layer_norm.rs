@@ -344,8 +344,7 @@ on_each_device! {
     }
 }
 
-/// The reference's variance is the derivative's: a step of x along y's gradient changes y as float64 says. Here the
-/// reference itself is held to closed forms.
+/// The reference itself.
 #[test]
 fn the_reference_agrees_with_closed_forms() -> Result<()> {
     let x = Tensor::from_slice(&Device::cpu(), &[1, 4], &[1.0f32, 2.0, 3.0, 4.0])?;
