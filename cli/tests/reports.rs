@@ -128,7 +128,22 @@ fn demo_prints_a_table_and_says_where_it_runs() {
     let lines: Vec<&str> = stdout(&output).lines().collect();
     assert!(lines[0].starts_with("cpu: the GPU's kernels under the checker"), "{}", lines[0]);
     assert!(lines[2].starts_with("op ") && lines[2].contains("max error") && lines[2].ends_with("of limit"));
-    for op in ["gelu ", "gelu_backward ", "bias_gelu ", "bias_gelu_backward ", "add ", "cast ", "dropout "] {
+    for op in [
+        "gelu ",
+        "gelu_backward ",
+        "bias_gelu ",
+        "bias_gelu_backward ",
+        "add ",
+        "cast ",
+        "dropout ",
+        "layer_norm ",
+        "layer_norm_backward ",
+        "add_layer_norm ",
+        "add_layer_norm_backward ",
+        "rms_norm ",
+        "rms_norm_backward ",
+        "masked_softmax_backward ",
+    ] {
         let rows: Vec<&&str> = lines.iter().filter(|line| line.starts_with(op)).collect();
         assert!(rows.len() >= 3 && rows.iter().all(|row| row.contains(" ok ")), "{op}: {rows:#?}");
     }

@@ -196,6 +196,55 @@ fn rows_of_tables_and_their_gradients_run_by_their_names() {
 }
 
 #[test]
+fn norms_and_gradients_run_by_their_names() {
+    let folder = Folder::new();
+    let x = || tensor(&[1, 2], &[1.0f32, 3.0]);
+    let dy = || tensor(&[1, 2], &[5.0f32, 7.0]);
+    let pair = |name: &'static str, values: [f32; 2]| (name, tensor(&[2], &values));
+    let row = |name: &'static str, value: f32| (name, tensor(&[1], &[value]));
+    let close = |got: &warpwright::Tensor, want: &[f64]| {
+        let got = got.to_f64().unwrap();
+        assert!(got.len() == want.len(), "{got:?}");
+        assert!(got.iter().zip(want).all(|(got, want)| (got - want).abs() < 1e-5), "{got:?}");
+    };
+    let vectors = || [pair("weight", [2.0, 3.0]), pair("bias", [0.5, -0.5])];
+    let [weight, bias] = vectors();
+    let input = folder.file("norm.safetensors", &[("x", x()), weight, bias]);
+    let got = outputs("layer_norm", &input, &folder, &["eps=1e-12"]);
+    close(&got["y"], &[-1.5, 2.5]);
+    close(&got["mean"], &[2.0]);
+    close(&got["rstd"], &[1.0]);
+    let [weight, bias] = vectors();
+    let operands = [("x", x()), ("residual", dy()), pair("input_bias", [1.0, -1.0]), weight, bias];
+    let input = folder.file("add.safetensors", &operands);
+    let got = outputs("add_layer_norm", &input, &folder, &["eps=1e-12"]);
+    close(&got["sum"], &[7.0, 9.0]);
+    close(&got["y"], &[-1.5, 2.5]);
+    let input = folder.file("rms.safetensors", &[("x", x())]);
+    let got = outputs("rms_norm", &input, &folder, &["eps=4"]);
+    close(&got["rstd"], &[1.0 / 3.0]);
+    close(&got["y"], &[1.0 / 3.0, 1.0]);
+
+    // With two columns dx is 0 but for what dsum adds.
+    let operands = || [("dy", dy()), row("mean", 2.0), row("rstd", 1.0)];
+    let [dy_of, mean, rstd] = operands();
+    let input = folder.file("dy.safetensors", &[("x", x()), dy_of, mean, rstd]);
+    let got = outputs("layer_norm_backward", &input, &folder, &[]);
+    close(&got["dx"], &[0.0, 0.0]);
+    close(&got["dweight"], &[-5.0, 7.0]);
+    close(&got["dbias"], &[5.0, 7.0]);
+    let [dy_of, mean, rstd] = operands();
+    let input = folder.file("dsum.safetensors", &[("sum", x()), dy_of, ("dsum", x()), mean, rstd]);
+    close(&outputs("add_layer_norm_backward", &input, &folder, &[])["dx"], &[1.0, 3.0]);
+    let input = folder.file("rms.safetensors", &[("x", x()), ("dy", dy()), row("rstd", 0.5)]);
+    let got = outputs("rms_norm_backward", &input, &folder, &[]);
+    close(&got["dx"], &[0.875, -1.375]);
+    close(&got["dweight"], &[2.5, 10.5]);
+    let input = folder.file("y.safetensors", &[("y", tensor(&[1, 2], &[0.25f32, 0.75])), ("dy", dy())]);
+    close(&outputs("masked_softmax_backward", &input, &folder, &["scale=2"])["dx"], &[-0.75, 0.75]);
+}
+
+#[test]
 fn help_lists_the_operations_with_their_keys() {
     let output = warpwright(["run", "--help"]);
     assert!(output.status.success());

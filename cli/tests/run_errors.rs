@@ -31,7 +31,9 @@ fn mistakes_on_the_command_line_exit_with_2() {
     folder.file("x", &[("x", x())]);
     let known = "known are `scale`, `causal` and `causal_offset`";
     let operations = "`masked_softmax`, `gelu`, `gelu_backward`, `bias_gelu`, `bias_gelu_backward`, `add`, `cast`, \
-                      `dropout`, `dropout_backward`, `embedding` and `embedding_backward`";
+                      `dropout`, `dropout_backward`, `embedding`, `embedding_backward`, `layer_norm`, \
+                      `layer_norm_backward`, `add_layer_norm`, `add_layer_norm_backward`, `rms_norm`, \
+                      `rms_norm_backward` and `masked_softmax_backward`";
     for (words, want) in [
         ("run softmax --device cpu", format!("unknown operation `softmax`: known are {operations}")),
         ("run masked_softmax --device gpu", "unknown device `gpu`: known are `cpu`, `cuda` and `cuda:N`".into()),

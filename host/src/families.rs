@@ -16,6 +16,12 @@ macro_rules! family {
             ],
         )
     };
+    ($name:literal, portable) => {
+        PtxFamily::packed(
+            $name,
+            &[(PtxArch::Sm80, include!(concat!(env!("OUT_DIR"), "/", $name, ".sm_80.rs")))],
+        )
+    };
 }
 
 /// Kernels that measure and test the machine.
@@ -28,8 +34,10 @@ pub static EMBEDDING: PtxFamily = family!("embedding");
 pub static MASKED_SOFTMAX: PtxFamily = family!("masked_softmax");
 /// Operations on each element: GELU, sums, casts, dropout.
 pub static POINTWISE: PtxFamily = family!("pointwise");
+/// Operations along rows with a statistic: layer norm, RMS norm, gradients.
+pub static ROWS: PtxFamily = family!("rows", portable);
 
-static FAMILIES: [&PtxFamily; 5] = [&PROBE, &COLUMN_SUMS, &EMBEDDING, &MASKED_SOFTMAX, &POINTWISE];
+static FAMILIES: [&PtxFamily; 6] = [&PROBE, &COLUMN_SUMS, &EMBEDDING, &MASKED_SOFTMAX, &POINTWISE, &ROWS];
 
 /// Every family.
 pub fn families() -> &'static [&'static PtxFamily] {

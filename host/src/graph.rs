@@ -104,8 +104,9 @@ mod tests {
             assert!(matches!(x.to_vec::<u32>(), Err(Error::State { .. })));
             let slot = device.value_slot("op", "lengths", 0, 9)?;
             let y = Tensor::uninit(device, x.dtype(), x.shape())?;
+            let grid = Grid::covering(1024, kernel.bounds.threads.into())?;
             // SAFETY: 1024 packs on both sides.
-            unsafe { device.launch(kernel, Grid::new(1)?, (x.view()?, y.view_mut()?, 1024))? };
+            unsafe { device.launch(kernel, grid, (x.view()?, y.view_mut()?, 1024))? };
             let address = slot.view().address();
             slot.finish()?;
             Ok((y, address))

@@ -16,3 +16,5 @@ pub mod masked_softmax;
 pub mod pointwise;
 #[cfg(feature = "probe")]
 pub mod probe;
+#[cfg(feature = "rows")]
+pub mod rows;

@@ -65,3 +65,8 @@ pub fn skipped(what: &str, test: &str, reason: &str) {
     let line = format!("SKIPPED {what}: {test}: {reason}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
+
+/// The device with a stream of its own where it has streams: for mistakes that the stream's next read reports.
+pub fn apart(device: &Device) -> Result<Device> {
+    if device.is_cuda() { device.on_stream(&device.new_stream()?) } else { Ok(device.clone()) }
+}

@@ -11,4 +11,4 @@ mod devices;
 pub use array::{Array, Plain};
 pub use check::{assert_same, assert_within, ulp};
 pub use data::{EDGES, Random, poisoned};
-pub use devices::{on_devices, skipped};
+pub use devices::{apart, on_devices, skipped};

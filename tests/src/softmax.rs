@@ -264,8 +264,3 @@ pub fn first_gpu(test: &str) -> Option<Device> {
 pub fn first_gpu_apart(test: &str) -> Result<Option<Device>> {
     first_gpu(test).map(|gpu| gpu.on_stream(&gpu.new_stream()?)).transpose()
 }
-
-/// The device with a stream of its own where it has streams.
-pub fn apart(device: &Device) -> Result<Device> {
-    if device.is_cuda() { device.on_stream(&device.new_stream()?) } else { Ok(device.clone()) }
-}

@@ -14,6 +14,8 @@ pub struct Family {
 
 /// The portable floor, and Hopper.
 const BOTH: &[Arch] = &[Arch::Sm80, Arch::Sm90a];
+/// The portable floor alone: for kernels without anything of Hopper's, whose PTX would be the same twice.
+const PORTABLE: &[Arch] = &[Arch::Sm80];
 
 /// Kernels hold their rows in arrays that become registers only where every loop over them is unrolled
 /// completely, which LLVM's default threshold ends too early. Unrolling a loop whose length is not known
@@ -27,6 +29,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "embedding", arches: BOTH, llvm_args: UNROLL },
     Family { name: "masked_softmax", arches: BOTH, llvm_args: UNROLL },
     Family { name: "pointwise", arches: BOTH, llvm_args: UNROLL },
+    Family { name: "rows", arches: PORTABLE, llvm_args: UNROLL },
 ];
 
 impl Family {

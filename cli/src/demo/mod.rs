@@ -10,6 +10,7 @@ mod measure;
 pub mod pointwise;
 pub mod random;
 mod report;
+pub mod rows;
 
 use std::path::PathBuf;
 

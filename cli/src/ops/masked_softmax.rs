@@ -4,7 +4,7 @@ use warpwright::ops::masked_softmax::{Causal, Mask, MaskedSoftmax};
 
 use super::parameters::{Kind, ParameterSpec, Parameters};
 use super::tensors::Tensors;
-use super::{FLOATS, Op, Outputs, TensorSpec};
+use super::{FLOATS, Op, Outputs, TensorSpec, optional};
 use crate::bench;
 use crate::demo;
 use crate::error::{CliError, quoted};
@@ -62,15 +62,6 @@ pub static OP: Op = Op {
     cases: demo::masked_softmax::cases,
     bench: bench::cases::masked_softmax::cases,
 };
-
-const fn optional(
-    name: &'static str,
-    dtypes: &'static str,
-    shape: &'static str,
-    about: &'static str,
-) -> TensorSpec {
-    TensorSpec { name, dtypes, shape, required: false, about }
-}
 
 fn run(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> {
     let causal = match (parameters.bool("causal"), parameters.integer("causal_offset")) {

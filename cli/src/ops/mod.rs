@@ -6,8 +6,11 @@ pub mod cast;
 pub mod dropout;
 pub mod embedding;
 pub mod gelu;
+pub mod layer_norm;
 pub mod masked_softmax;
 pub mod parameters;
+pub mod rms_norm;
+pub mod softmax_backward;
 pub mod tensors;
 
 use std::fmt::Write;
@@ -64,6 +67,13 @@ pub static OPS: &[&Op] = &[
     &dropout::BACKWARD,
     &embedding::OP,
     &embedding::BACKWARD,
+    &layer_norm::OP,
+    &layer_norm::BACKWARD,
+    &layer_norm::ADD,
+    &layer_norm::ADD_BACKWARD,
+    &rms_norm::OP,
+    &rms_norm::BACKWARD,
+    &softmax_backward::OP,
 ];
 
 /// The floating-point types.
@@ -84,6 +94,16 @@ const fn tensor(
     about: &'static str,
 ) -> TensorSpec {
     TensorSpec { name, dtypes, shape, required: true, about }
+}
+
+/// A tensor that may be absent.
+const fn optional(
+    name: &'static str,
+    dtypes: &'static str,
+    shape: &'static str,
+    about: &'static str,
+) -> TensorSpec {
+    TensorSpec { name, dtypes, shape, required: false, about }
 }
 
 impl Op {

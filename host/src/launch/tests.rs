@@ -36,7 +36,7 @@ fn a_kernel_that_runs_past_its_output_is_stopped() {
     let error = copied(&device, &part, 3).unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, Error::Checker { .. }), "{text}");
-    assert!(text.starts_with("the checker stopped `probe_copy_4`: OutOfBounds"), "{text}");
+    assert!(text.starts_with("the checker stopped `probe_copy_1_128`: OutOfBounds"), "{text}");
     assert!(text.contains("basics.rs") && !text.contains('\n'), "{text}");
 }
 

@@ -8,8 +8,13 @@ mod column_sums;
 mod dropout;
 mod embedding;
 mod gelu;
+mod layer_norm;
 pub mod masked_softmax;
+mod norm_backward;
 mod pointwise;
+mod rms_norm;
+mod rows;
+mod softmax_backward;
 
 pub use add::{add, add_into, add_shape};
 pub use bias_gelu::{
@@ -28,4 +33,17 @@ pub use embedding::{
 pub use gelu::{
     Approximate, gelu, gelu_backward, gelu_backward_into, gelu_backward_shape, gelu_into, gelu_shape,
 };
+pub use layer_norm::{
+    AddLayerNormed, LayerNorm, LayerNormed, add_layer_norm, add_layer_norm_into, add_layer_norm_shape,
+    layer_norm, layer_norm_into, layer_norm_shape,
+};
 pub use masked_softmax::{Mask, MaskedSoftmax, masked_softmax, masked_softmax_into, masked_softmax_shape};
+pub use norm_backward::{
+    LayerNormGradients, RmsNormGradients, add_layer_norm_backward, add_layer_norm_backward_into,
+    add_layer_norm_backward_shape, layer_norm_backward, layer_norm_backward_into, layer_norm_backward_shape,
+    rms_norm_backward, rms_norm_backward_into, rms_norm_backward_shape,
+};
+pub use rms_norm::{RmsNormed, rms_norm, rms_norm_into, rms_norm_shape};
+pub use softmax_backward::{
+    masked_softmax_backward, masked_softmax_backward_into, masked_softmax_backward_shape,
+};

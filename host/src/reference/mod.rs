@@ -4,9 +4,15 @@ mod elementwise;
 mod embedding;
 mod gelu;
 pub mod masked_softmax;
+mod norm_backward;
 mod normal;
+mod norms;
+mod softmax_backward;
 
 pub use elementwise::{add, dropout};
 pub use embedding::{embedding, embedding_backward};
 pub use gelu::{bias_gelu, bias_gelu_backward, gelu, gelu_backward};
 pub use masked_softmax::masked_softmax;
+pub use norm_backward::{add_layer_norm_backward, layer_norm_backward, rms_norm_backward};
+pub use norms::{add_layer_norm, layer_norm, rms_norm};
+pub use softmax_backward::masked_softmax_backward;

@@ -3,3 +3,4 @@
 pub mod embedding;
 pub mod masked_softmax;
 pub mod pointwise;
+pub mod rows;

@@ -98,7 +98,7 @@ pub fn same(op: &'static str, arg: &'static str, desc: &Desc, x: &Desc) -> Resul
 }
 
 /// Wants a type, and the shape and device of `x`.
-fn typed(op: &'static str, arg: &'static str, desc: &Desc, dtype: DType, x: &Desc) -> Result<()> {
+pub fn typed(op: &'static str, arg: &'static str, desc: &Desc, dtype: DType, x: &Desc) -> Result<()> {
     if desc.dtype() != dtype {
         return Err(Error::DType { op, arg, required: dtype.to_string(), got: desc.dtype() });
     }

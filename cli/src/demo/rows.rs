@@ -1,0 +1,393 @@
+//! The demo of the norms and of the gradients along rows.
+
+use warpwright::ops::{
+    self, AddLayerNormed, LayerNorm, LayerNormGradients, LayerNormed, MaskedSoftmax, RmsNormGradients,
+    RmsNormed,
+};
+use warpwright::{DType, Result, Tensor, reference};
+
+use super::deviation::Deviation;
+use super::{Bench, Case, Label, Prepared, Setting, random};
+use crate::error::CliError;
+use crate::ops::FLOATS;
+
+/// Up to this many elements all are compared, beyond it rows and columns.
+const COMPARE_ALL: usize = 200_000;
+/// Rows, and columns, that are compared of a large result.
+const PARTS: usize = 16;
+const EPS: f32 = 1e-5;
+pub const SCALE: f32 = 0.125;
+
+/// Rows, columns: for the checker, and for a GPU to be right at. Whole packs, ragged rows, long ones.
+const SMALL: [[usize; 2]; 3] = [[70, 256], [33, 129], [5, 5000]];
+/// The hidden states of BERT-large on 8·384 tokens, and 256 MB of f32 in longer rows.
+const LARGE: [[usize; 2]; 2] = [[3072, 1024], [16_384, 4096]];
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Function {
+    LayerNorm,
+    LayerNormBackward,
+    AddLayerNorm,
+    AddLayerNormBackward,
+    RmsNorm,
+    RmsNormBackward,
+    SoftmaxBackward,
+}
+
+/// What a tensor has an element for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// Each element of x.
+    Whole,
+    /// Each column.
+    Columns,
+    /// Each row, in f32.
+    Rows,
+}
+
+use Kind::{Columns, Rows, Whole};
+
+/// The function in every type: small, and on a GPU large too.
+pub fn cases(setting: &Setting, function: Function) -> Vec<Box<dyn Case>> {
+    let mut cases: Vec<Box<dyn Case>> = Vec::new();
+    for (i, &dtype) in FLOATS.iter().enumerate() {
+        let small = SMALL[(i + function as usize) % SMALL.len()];
+        let large = if setting.gpu { &LARGE[..] } else { &[] };
+        for &shape in [small].iter().chain(large) {
+            cases.push(Box::new(RowCase { function, shape, dtype }));
+        }
+    }
+    cases
+}
+
+impl Function {
+    /// The inputs, the first of which is x (or y of a softmax).
+    pub fn inputs(self) -> &'static [Kind] {
+        match self {
+            Function::LayerNorm => &[Whole, Columns, Columns],
+            Function::LayerNormBackward => &[Whole, Whole, Columns, Rows, Rows],
+            Function::AddLayerNorm => &[Whole, Whole, Columns, Columns, Columns],
+            Function::AddLayerNormBackward => &[Whole, Whole, Whole, Columns, Rows, Rows],
+            Function::RmsNorm => &[Whole, Columns],
+            Function::RmsNormBackward => &[Whole, Whole, Columns, Rows],
+            Function::SoftmaxBackward => &[Whole, Whole],
+        }
+    }
+
+    pub fn outputs(self) -> &'static [Kind] {
+        match self {
+            Function::LayerNorm => &[Whole, Rows, Rows],
+            Function::AddLayerNorm => &[Whole, Whole, Rows, Rows],
+            Function::LayerNormBackward | Function::AddLayerNormBackward => &[Whole, Columns, Columns],
+            Function::RmsNorm => &[Whole, Rows],
+            Function::RmsNormBackward => &[Whole, Columns],
+            Function::SoftmaxBackward => &[Whole],
+        }
+    }
+
+    /// Computes the outputs, in the order of [`Function::outputs`].
+    pub fn run(self, inputs: &[Tensor], outputs: &[Tensor]) -> Result<()> {
+        let all = outputs.to_vec();
+        match (self, inputs) {
+            (Function::LayerNorm, [x, weight, bias]) => {
+                let [y, mean, rstd] = exactly(all);
+                ops::layer_norm_into(x, &parameters(weight, bias), &LayerNormed { y, mean, rstd })
+            }
+            (Function::AddLayerNorm, [x, residual, input_bias, weight, bias]) => {
+                let [sum, y, mean, rstd] = exactly(all);
+                let normed = AddLayerNormed { sum, y, mean, rstd };
+                ops::add_layer_norm_into(x, residual, Some(input_bias), &parameters(weight, bias), &normed)
+            }
+            (Function::LayerNormBackward, [x, dy, weight, mean, rstd]) => {
+                let [dx, dweight, dbias] = exactly(all);
+                let gradients = LayerNormGradients { dx, dweight, dbias };
+                ops::layer_norm_backward_into(x, dy, Some(weight), mean, rstd, &gradients)
+            }
+            (Function::AddLayerNormBackward, [sum, dy, dsum, weight, mean, rstd]) => {
+                let [dx, dweight, dbias] = exactly(all);
+                let gradients = LayerNormGradients { dx, dweight, dbias };
+                ops::add_layer_norm_backward_into(sum, dy, Some(dsum), Some(weight), mean, rstd, &gradients)
+            }
+            (Function::RmsNorm, [x, weight]) => {
+                let [y, rstd] = exactly(all);
+                ops::rms_norm_into(x, Some(weight), EPS, &RmsNormed { y, rstd })
+            }
+            (Function::RmsNormBackward, [x, dy, weight, rstd]) => {
+                let [dx, dweight] = exactly(all);
+                ops::rms_norm_backward_into(x, dy, Some(weight), rstd, &RmsNormGradients { dx, dweight })
+            }
+            (Function::SoftmaxBackward, [y, dy]) => {
+                ops::masked_softmax_backward_into(y, dy, SCALE, &outputs[0])
+            }
+            _ => unreachable!("`prepare` makes the operands that `inputs` and `outputs` list"),
+        }
+    }
+
+    /// The float64 reference of each output. The norm of a sum is compared for the sum as it was rounded.
+    fn reference(self, inputs: &[Tensor], outputs: &[Tensor]) -> Result<Vec<Vec<f64>>> {
+        Ok(match (self, inputs) {
+            (Function::LayerNorm, [x, weight, bias]) => {
+                let LayerNormed { y, mean, rstd } = reference::layer_norm(x, &parameters(weight, bias))?;
+                vec![y, mean, rstd]
+            }
+            (Function::AddLayerNorm, [x, residual, input_bias, weight, bias]) => {
+                let parameters = parameters(weight, bias);
+                let sum = reference::add_layer_norm(x, residual, Some(input_bias), &parameters)?.sum;
+                let LayerNormed { y, mean, rstd } = reference::layer_norm(&outputs[0], &parameters)?;
+                vec![sum, y, mean, rstd]
+            }
+            (Function::LayerNormBackward, [x, dy, weight, mean, rstd]) => {
+                let of = reference::layer_norm_backward(x, dy, Some(weight), mean, rstd)?;
+                vec![of.dx, of.dweight, of.dbias]
+            }
+            (Function::AddLayerNormBackward, [sum, dy, dsum, weight, mean, rstd]) => {
+                let of = reference::add_layer_norm_backward(sum, dy, Some(dsum), Some(weight), mean, rstd)?;
+                vec![of.dx, of.dweight, of.dbias]
+            }
+            (Function::RmsNorm, [x, weight]) => {
+                let RmsNormed { y, rstd } = reference::rms_norm(x, Some(weight), EPS)?;
+                vec![y, rstd]
+            }
+            (Function::RmsNormBackward, [x, dy, weight, rstd]) => {
+                let of = reference::rms_norm_backward(x, dy, Some(weight), rstd)?;
+                vec![of.dx, of.dweight]
+            }
+            (Function::SoftmaxBackward, [y, dy]) => vec![reference::masked_softmax_backward(y, dy, SCALE)?],
+            _ => unreachable!("as in `run`"),
+        })
+    }
+}
+
+fn parameters<'a>(weight: &'a Tensor, bias: &'a Tensor) -> LayerNorm<'a> {
+    LayerNorm { weight: Some(weight), bias: Some(bias), eps: EPS }
+}
+
+fn exactly<const N: usize>(tensors: Vec<Tensor>) -> [Tensor; N] {
+    tensors.try_into().expect("`outputs` lists as many")
+}
+
+/// How far an element of type `dtype` may be from `want`, the exact one: of a column's sum, of numbers up to `reach` in
+/// all; else of numbers up to 32.
+///
+/// Computed in f32: 2^-19 of the result and of the operands. Rounding adds half of the last bit.
+fn tolerance(dtype: DType, want: f64, reach: f64) -> f64 {
+    let two_to = |exponent: i32| f64::from(exponent).exp2();
+    let (half_bit, lowest) = match dtype {
+        DType::F16 => (two_to(-11), two_to(-25)),
+        DType::BF16 => (two_to(-8), 0.0),
+        _ => (0.0, 0.0),
+    };
+    let computed = two_to(-19) * (want.abs() + reach);
+    computed + half_bit * (want.abs() + computed) + lowest
+}
+
+struct RowCase {
+    function: Function,
+    shape: [usize; 2],
+    dtype: DType,
+}
+
+impl Kind {
+    pub fn shape(self, [rows, cols]: [usize; 2]) -> Vec<usize> {
+        match self {
+            Whole => vec![rows, cols],
+            Columns => vec![cols],
+            Rows => vec![rows],
+        }
+    }
+
+    /// The type of such a tensor beside x of type `dtype`.
+    pub fn dtype(self, dtype: DType) -> DType {
+        if self == Rows { DType::F32 } else { dtype }
+    }
+}
+
+impl Function {
+    /// Bytes of all operands and results.
+    pub fn bytes(self, shape: [usize; 2], dtype: DType) -> usize {
+        let of = |kind: &Kind| kind.shape(shape).iter().product::<usize>() * kind.dtype(dtype).size();
+        self.inputs().iter().chain(self.outputs()).map(of).sum()
+    }
+}
+
+impl Case for RowCase {
+    fn label(&self) -> Label {
+        let (mask, data) = ("–".to_owned(), "random".to_owned());
+        Label { shape: self.shape.to_vec(), dtype: self.dtype, mask, data }
+    }
+
+    fn bytes(&self) -> usize {
+        self.function.bytes(self.shape, self.dtype)
+    }
+
+    fn prepare(&self, bench: &mut Bench) -> Result<Box<dyn Prepared>, CliError> {
+        let count = bench.sets(self.bytes());
+        let device = bench.device().clone();
+        let mut sets = Vec::with_capacity(count);
+        for (seed, first) in bench.scores(&self.shape, self.dtype, count)?.into_iter().enumerate() {
+            let first = match self.function {
+                Function::SoftmaxBackward => {
+                    ops::masked_softmax(&first, &MaskedSoftmax { scale: SCALE, ..Default::default() })?
+                }
+                _ => first,
+            };
+            // What the forward pass saved.
+            let normed = ops::layer_norm(&first, &LayerNorm { eps: EPS, ..Default::default() })?;
+            let mut of_rows = match self.function {
+                Function::RmsNormBackward => vec![normed.rstd],
+                _ => vec![normed.rstd, normed.mean],
+            };
+            let mut inputs = vec![first];
+            for (i, &kind) in self.function.inputs().iter().enumerate().skip(1) {
+                let seed = (1 << 30) * i as u64 + seed as u64;
+                inputs.push(match kind {
+                    Rows => of_rows.pop().expect("at most mean and rstd"),
+                    kind => random::tensor(&device, self.dtype, &kind.shape(self.shape), 1.0, seed)?,
+                });
+            }
+            let outputs = self.function.outputs().iter();
+            let outputs =
+                outputs.map(|&kind| Tensor::uninit(&device, kind.dtype(self.dtype), &kind.shape(self.shape)));
+            sets.push(Set { inputs, outputs: outputs.collect::<Result<_>>()? });
+        }
+        Ok(Box::new(OfRows { function: self.function, floor: self.bytes() as u64, sets }))
+    }
+}
+
+struct OfRows {
+    function: Function,
+    floor: u64,
+    sets: Vec<Set>,
+}
+
+struct Set {
+    inputs: Vec<Tensor>,
+    outputs: Vec<Tensor>,
+}
+
+/// The part at `at` of dimension `dim` of tensors of these kinds.
+fn part(tensors: &[Tensor], kinds: &[Kind], dim: isize, at: usize) -> Result<Vec<Tensor>> {
+    let part = |(tensor, kind): (&Tensor, &Kind)| match (kind, dim) {
+        (Whole, _) => tensor.narrow(dim, at, 1),
+        (Rows, 0) | (Columns, 1) => tensor.narrow(0, at, 1),
+        _ => Ok(tensor.clone()),
+    };
+    tensors.iter().zip(kinds).map(part).collect()
+}
+
+impl OfRows {
+    /// Compares the outputs of some kinds.
+    fn compare_kinds(
+        &self,
+        inputs: &[Tensor],
+        outputs: &[Tensor],
+        compares: impl Fn(Kind) -> bool,
+        deviation: &mut Deviation,
+    ) -> Result<()> {
+        let rows = inputs[0].shape()[0] as f64;
+        let wants = self.function.reference(inputs, outputs)?;
+        for ((output, want), &kind) in outputs.iter().zip(wants).zip(self.function.outputs()) {
+            if compares(kind) {
+                let reach = if kind == Columns { 2.0 * rows } else { 32.0 };
+                for (got, want) in output.to_f64()?.into_iter().zip(want) {
+                    deviation.add(got, want, tolerance(output.dtype(), want, reach));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Prepared for OfRows {
+    fn sets(&self) -> usize {
+        self.sets.len()
+    }
+
+    fn launch(&self, set: usize) -> Result<()> {
+        self.function.run(&self.sets[set].inputs, &self.sets[set].outputs)
+    }
+
+    fn compare(&self, set: usize) -> Result<Deviation> {
+        let Set { inputs, outputs } = &self.sets[set];
+        let mut deviation = Deviation::default();
+        let [rows, cols] = [inputs[0].shape()[0], inputs[0].shape()[1]];
+        if rows * cols <= COMPARE_ALL {
+            self.compare_kinds(inputs, outputs, |_| true, &mut deviation)?;
+            return Ok(deviation);
+        }
+        let of_columns = self.function.outputs().contains(&Columns);
+        for sample in 0..PARTS {
+            let mut compare = |dim: isize, extent: usize, of_columns: bool| -> Result<()> {
+                let at = sample * (extent - 1) / (PARTS - 1);
+                let inputs = part(inputs, self.function.inputs(), dim, at)?;
+                let outputs = part(outputs, self.function.outputs(), dim, at)?;
+                self.compare_kinds(&inputs, &outputs, |kind| (kind == Columns) == of_columns, &mut deviation)
+            };
+            compare(0, rows, false)?;
+            // A column's sums need nothing of other columns.
+            if of_columns {
+                compare(1, cols, true)?;
+            }
+        }
+        Ok(deviation)
+    }
+
+    fn floor_bytes(&self) -> u64 {
+        self.floor
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warpwright::{Checks, Device};
+
+    /// Parts of a result are those of the whole, and another part's results are noticed.
+    #[test]
+    fn parts_are_compared_with_their_own_operands() {
+        let device = Device::cpu_with(Checks::None);
+        for function in [
+            Function::LayerNorm,
+            Function::AddLayerNorm,
+            Function::AddLayerNormBackward,
+            Function::RmsNormBackward,
+        ] {
+            let case = RowCase { function, shape: [6, 12], dtype: DType::F32 };
+            let prepared = case.prepare(&mut Bench::new(&device)).unwrap();
+            prepared.launch(0).unwrap();
+            assert!(prepared.compare(0).unwrap().passed(), "{function:?}");
+            let inputs: Vec<Tensor> = function
+                .inputs()
+                .iter()
+                .enumerate()
+                .map(|(i, &kind)| {
+                    let shape = kind.shape(case.shape);
+                    random::tensor(&device, DType::F32, &shape, 1.0, i as u64).unwrap()
+                })
+                .collect();
+            let outputs: Vec<Tensor> = function
+                .outputs()
+                .iter()
+                .map(|&kind| Tensor::zeros(&device, DType::F32, &kind.shape(case.shape)).unwrap())
+                .collect();
+            function.run(&inputs, &outputs).unwrap();
+            let rows = OfRows { function, floor: 0, sets: vec![] };
+            for (dim, kinds) in [(0, Whole), (1, Columns)] {
+                if !function.outputs().contains(&kinds) {
+                    continue;
+                }
+                let compare = |at, of_output| {
+                    let inputs = part(&inputs, function.inputs(), dim, at).unwrap();
+                    let outputs = part(&outputs, function.outputs(), dim, of_output).unwrap();
+                    let mut deviation = Deviation::default();
+                    rows.compare_kinds(&inputs, &outputs, |kind| kind == kinds, &mut deviation).unwrap();
+                    deviation.passed()
+                };
+                for at in 0..case.shape[dim as usize] {
+                    assert!(compare(at, at), "{function:?} {at}");
+                    assert!(!compare(at, (at + 1) % case.shape[dim as usize]), "{function:?} {at}");
+                }
+            }
+        }
+    }
+}

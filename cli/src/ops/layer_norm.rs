@@ -1,0 +1,137 @@
+//! `layer_norm`, `add_layer_norm` and their gradients on the command line.
+
+use warpwright::ops::{self, AddLayerNormed, LayerNorm, LayerNormGradients, LayerNormed};
+
+use super::parameters::{Kind, ParameterSpec, Parameters};
+use super::tensors::Tensors;
+use super::{FLOATS, Op, Outputs, TensorSpec, optional, tensor};
+use crate::bench;
+use crate::demo::rows::{Function, cases};
+use crate::error::CliError;
+
+const DEFAULT_EPS: f32 = 1e-5;
+
+/// ε, for all norms.
+pub const EPS: ParameterSpec = ParameterSpec {
+    name: "eps",
+    kind: Kind::Number,
+    default: "1e-5",
+    about: "added to the variance or the mean square; positive",
+};
+
+/// The ε that was given.
+pub fn eps(parameters: &Parameters) -> f32 {
+    parameters.number(EPS.name).unwrap_or(DEFAULT_EPS)
+}
+
+const X: TensorSpec = tensor("x", "f32, f16 or bf16", "[.., N]", "any shape with a last dimension");
+const WEIGHT: TensorSpec = optional("weight", "x's type", "[N]", "what columns are multiplied by");
+const BIAS: TensorSpec = optional("bias", "x's type", "[N]", "what is added to columns");
+const Y: TensorSpec = tensor("y", "x's type", "[.., N]", "x's shape");
+const MEAN: TensorSpec = tensor("mean", "f32", "[..]", "of each row");
+const RSTD: TensorSpec = tensor("rstd", "f32", "[..]", "1/sqrt(variance + eps) of each row");
+const GRADIENTS: &[TensorSpec] = &[
+    tensor("dx", "x's type", "[.., N]", "the gradient of x, and of the residual"),
+    tensor("dweight", "x's type", "[N]", "the gradient of the weight"),
+    tensor("dbias", "x's type", "[N]", "the gradient of the bias"),
+];
+
+pub static OP: Op = Op {
+    name: "layer_norm",
+    summary: "(x - mean)/sqrt(variance + eps)*weight + bias over the last axis",
+    dtypes: FLOATS,
+    inputs: &[X, WEIGHT, BIAS],
+    outputs: &[Y, MEAN, RSTD],
+    parameters: &[EPS],
+    family: "rows",
+    run,
+    cases: |setting| cases(setting, Function::LayerNorm),
+    bench: |setting| bench::cases::rows::cases(setting, "layer_norm", Function::LayerNorm),
+};
+
+pub static BACKWARD: Op = Op {
+    name: "layer_norm_backward",
+    summary: "the gradients of layer_norm",
+    dtypes: FLOATS,
+    inputs: &[X, tensor("dy", "x's type", "[.., N]", "the gradient of y"), WEIGHT, MEAN, RSTD],
+    outputs: GRADIENTS,
+    parameters: &[],
+    family: "rows",
+    run: run_backward,
+    cases: |setting| cases(setting, Function::LayerNormBackward),
+    bench: |setting| bench::cases::rows::cases(setting, "layer_norm_backward", Function::LayerNormBackward),
+};
+
+pub static ADD: Op = Op {
+    name: "add_layer_norm",
+    summary: "x + input_bias + residual, and its layer_norm",
+    dtypes: FLOATS,
+    inputs: &[
+        X,
+        tensor("residual", "x's type", "[.., N]", "what is added to x"),
+        optional("input_bias", "x's type", "[N]", "what is added to x's columns"),
+        WEIGHT,
+        BIAS,
+    ],
+    outputs: &[tensor("sum", "x's type", "[.., N]", "what is normalised"), Y, MEAN, RSTD],
+    parameters: &[EPS],
+    family: "rows",
+    run: run_add,
+    cases: |setting| cases(setting, Function::AddLayerNorm),
+    bench: |setting| bench::cases::rows::cases(setting, "add_layer_norm", Function::AddLayerNorm),
+};
+
+pub static ADD_BACKWARD: Op = Op {
+    name: "add_layer_norm_backward",
+    summary: "the gradients of add_layer_norm",
+    dtypes: FLOATS,
+    inputs: &[
+        tensor("sum", "f32, f16 or bf16", "[.., N]", "what add_layer_norm gave"),
+        tensor("dy", "sum's type", "[.., N]", "the gradient of y"),
+        optional("dsum", "sum's type", "[.., N]", "a gradient that the sum gets from elsewhere"),
+        WEIGHT,
+        MEAN,
+        RSTD,
+    ],
+    outputs: GRADIENTS,
+    parameters: &[],
+    family: "rows",
+    run: run_add_backward,
+    cases: |setting| cases(setting, Function::AddLayerNormBackward),
+    bench: |setting| {
+        bench::cases::rows::cases(setting, "add_layer_norm_backward", Function::AddLayerNormBackward)
+    },
+};
+
+fn layer_norm<'a>(tensors: &'a Tensors, parameters: &Parameters) -> LayerNorm<'a> {
+    LayerNorm { weight: tensors.get("weight"), bias: tensors.get("bias"), eps: eps(parameters) }
+}
+
+fn run(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> {
+    let LayerNormed { y, mean, rstd } =
+        ops::layer_norm(tensors.require("x")?, &layer_norm(tensors, parameters))?;
+    Ok(vec![("y", y), ("mean", mean), ("rstd", rstd)])
+}
+
+fn run_add(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> {
+    let (x, residual) = (tensors.require("x")?, tensors.require("residual")?);
+    let AddLayerNormed { sum, y, mean, rstd } =
+        ops::add_layer_norm(x, residual, tensors.get("input_bias"), &layer_norm(tensors, parameters))?;
+    Ok(vec![("sum", sum), ("y", y), ("mean", mean), ("rstd", rstd)])
+}
+
+fn gradients(LayerNormGradients { dx, dweight, dbias }: LayerNormGradients) -> Outputs {
+    vec![("dx", dx), ("dweight", dweight), ("dbias", dbias)]
+}
+
+fn run_backward(tensors: &Tensors, _: &Parameters) -> Result<Outputs, CliError> {
+    let (x, dy, weight) = (tensors.require("x")?, tensors.require("dy")?, tensors.get("weight"));
+    let (mean, rstd) = (tensors.require("mean")?, tensors.require("rstd")?);
+    Ok(gradients(ops::layer_norm_backward(x, dy, weight, mean, rstd)?))
+}
+
+fn run_add_backward(tensors: &Tensors, _: &Parameters) -> Result<Outputs, CliError> {
+    let (sum, dy, weight) = (tensors.require("sum")?, tensors.require("dy")?, tensors.get("weight"));
+    let (mean, rstd) = (tensors.require("mean")?, tensors.require("rstd")?);
+    Ok(gradients(ops::add_layer_norm_backward(sum, dy, tensors.get("dsum"), weight, mean, rstd)?))
+}

@@ -1,0 +1,183 @@
+//! Gradients of norms: dx by rows, those of weight and bias as sums of columns.
+
+use super::launch::{Kernels, Operands, cut_of, dense, params, phase, read, run, write};
+use super::plan::Cut;
+use super::problem::Problem;
+use crate::dtype::{DType, Element};
+use crate::error::Result;
+use crate::launch::Grid;
+use crate::ops::column_sums::column_sums;
+use crate::tensor::Tensor;
+use cuda_std::kernel::Kernel;
+use cuda_std::{Float, warp};
+use kernels_gpu::rows::{column_partials, fused_rows, given, norm_backward_fused};
+
+/// Rows that a thread of the fused kernel has at least, so that partial sums are few beside what is read.
+const LEAST_ROWS: usize = 16;
+/// Threads of the fused kernel's grid: two for each lane of the largest GPUs' multiprocessors. A constant, since the order of
+/// additions depends on it.
+const FUSED_THREADS: usize = 132 * 1024;
+/// Blocks of the kernel for sums of columns alone, another constant, and the rows of one at least.
+const BLOCKS: usize = 2048;
+const ROWS_OF_A_BLOCK: usize = 64;
+
+/// An element type that has the kernels for sums of columns.
+pub trait Summed: Element + Float + norm_backward_fused::Instances + column_partials::Instances {}
+impl<T: Element + Float + norm_backward_fused::Instances + column_partials::Instances> Summed for T {}
+
+/// What gradients are computed from. A norm without mean is RMS norm.
+#[derive(Clone, Copy)]
+pub struct Backward<'a> {
+    pub x: (&'static str, &'a Tensor),
+    pub dy: &'a Tensor,
+    pub dsum: Option<&'a Tensor>,
+    pub weight: Option<&'a Tensor>,
+    pub mean: Option<&'a Tensor>,
+    pub rstd: &'a Tensor,
+}
+
+/// The gradients; of RMS norm without dbias.
+#[derive(Clone, Copy)]
+pub struct Gradients<'a> {
+    pub dx: &'a Tensor,
+    pub dweight: &'a Tensor,
+    pub dbias: Option<&'a Tensor>,
+}
+
+/// Computes the gradients, which match the problem; `kernels` are those of dx alone.
+pub fn run_backward<T: Summed>(
+    problem: &Problem,
+    kernels: Kernels<T>,
+    of: Backward,
+    gradients: Gradients,
+) -> Result<()> {
+    let (op, device) = (problem.op, problem.y.device());
+    let adopted = |tensor: &Tensor, arg| tensor.adopted(device, op, arg);
+    let (x, dy) = (adopted(of.x.1, of.x.0)?, adopted(of.dy, "dy")?);
+    let dsum = of.dsum.map(|dsum| adopted(dsum, "dsum")).transpose()?;
+    let weight = of.weight.map(|weight| dense(problem, weight, "weight")).transpose()?;
+    let mean = of.mean.map(|mean| dense(problem, mean, "mean")).transpose()?;
+    let rstd = dense(problem, of.rstd, "rstd")?;
+    let of = Backward {
+        x: (of.x.0, &x),
+        dy: &dy,
+        dsum: dsum.as_ref(),
+        weight: weight.as_ref(),
+        mean: mean.as_ref(),
+        rstd: &rstd,
+    };
+    match fused::<T>(problem, &of, gradients.dx) {
+        Some(kernel) => run_fused(problem, kernel, of, gradients),
+        None => {
+            run(problem, kernels, operands_of(&of, gradients.dx))?;
+            run_partials::<T>(problem, of, gradients)
+        }
+    }
+}
+
+fn operands_of<'a>(of: &Backward<'a>, dx: &'a Tensor) -> Operands<'a> {
+    Operands {
+        inputs: [Some(of.x), Some(("dy", of.dy)), of.dsum.map(|dsum| ("dsum", dsum))],
+        weight: of.weight,
+        y: Some(dx),
+        mean: of.mean,
+        rstd: Some(of.rstd),
+        ..Default::default()
+    }
+}
+
+type FusedArgs<T> = norm_backward_fused::Args<T>;
+
+/// The kernel for everything at once: the first that holds a row, where rows are whole packs in one dimension.
+fn fused<T: Summed>(problem: &Problem, of: &Backward, dx: &Tensor) -> Option<&'static Kernel<FusedArgs<T>>> {
+    let along_rows = [of.x.1, of.dy, dx].into_iter().chain(of.dsum);
+    let aligned = cut_of::<T>(problem, along_rows) == Cut::Packs
+        && of.weight.is_none_or(|weight| phase::<T>(weight) == 0)
+        && problem.rows.shape.len() <= 1
+        && problem.row_count() > 0;
+    let packs = problem.cols / T::PER_PACK;
+    let serves = |kernel: &&Kernel<FusedArgs<T>>| {
+        let capacity = kernel.constant("LANES") * kernel.constant("PACKS");
+        (kernel.constant("CENTRED") == 1) == of.mean.is_some() && capacity >= packs
+    };
+    if aligned { norm_backward_fused::kernels::<T>().iter().find(serves) } else { None }
+}
+
+fn run_fused<T: Summed>(
+    problem: &Problem,
+    kernel: &Kernel<FusedArgs<T>>,
+    of: Backward,
+    gradients: Gradients,
+) -> Result<()> {
+    let side_by_side = fused_rows(kernel.constant("LANES"), kernel.bounds.threads) as usize;
+    let most = FUSED_THREADS / kernel.bounds.threads as usize;
+    let blocks = problem.row_count().div_ceil(side_by_side * LEAST_ROWS).clamp(1, most);
+    let partials = Partials::new(problem, blocks, gradients)?;
+    let is_given = [(given::WEIGHT, of.weight.is_some()), (given::THIRD, of.dsum.is_some())];
+    let args: FusedArgs<T> = (
+        of.x.1.view()?,
+        of.dy.view()?,
+        read(of.dsum)?,
+        read(of.weight)?,
+        read(of.mean)?,
+        of.rstd.view()?,
+        gradients.dx.view_mut()?,
+        partials.dweight.view_mut()?,
+        write(partials.dbias.as_ref())?,
+        params(problem, Cut::Packs, &is_given),
+    );
+    // SAFETY: the operands match the problem and the kernel's wants, by `fused`; there is a row of partials for each
+    // block. Tensors are freed in the order of their streams, which `adopted` has made wait for one another.
+    unsafe { problem.y.device().launch(kernel, Grid::new(blocks as u64)?, args)? };
+    partials.sum(gradients)
+}
+
+/// The gradients of weight and bias alone.
+fn run_partials<T: Summed>(problem: &Problem, of: Backward, gradients: Gradients) -> Result<()> {
+    let cut = cut_of::<T>(problem, [of.x.1, of.dy].into_iter());
+    let packed = cut == Cut::Packs;
+    let kernels = column_partials::kernels::<T>();
+    let kernel =
+        kernels.iter().find(|kernel| (kernel.constant("PACKED") == 1) == packed).unwrap_or(&kernels[0]);
+    let rows = problem.row_count();
+    let width = warp::SIZE as usize * if packed { T::PER_PACK } else { 1 };
+    let strips = problem.cols.div_ceil(width);
+    let groups = (BLOCKS / strips.max(1)).clamp(1, rows.div_ceil(ROWS_OF_A_BLOCK).max(1));
+    let rows_per_group = rows.div_ceil(groups).max(1);
+    let groups = rows.div_ceil(rows_per_group);
+    let partials = Partials::new(problem, groups, gradients)?;
+    let args: column_partials::Args<T> = (
+        of.x.1.view()?,
+        of.dy.view()?,
+        read(of.mean)?,
+        of.rstd.view()?,
+        partials.dweight.view_mut()?,
+        write(partials.dbias.as_ref())?,
+        rows_per_group as u32,
+        params(problem, cut, &[(given::MEAN, of.mean.is_some())]),
+    );
+    // SAFETY: as in `run_fused`; the grid covers columns and rows.
+    unsafe { problem.y.device().launch(kernel, Grid::xyz(strips as u64, groups as u64, 1)?, args)? };
+    partials.sum(gradients)
+}
+
+/// Sums of the columns of groups of rows.
+struct Partials {
+    dweight: Tensor,
+    dbias: Option<Tensor>,
+}
+
+impl Partials {
+    fn new(problem: &Problem, groups: usize, gradients: Gradients) -> Result<Partials> {
+        let uninit = || Tensor::uninit(problem.y.device(), DType::F32, &[groups, problem.cols]);
+        Ok(Partials { dweight: uninit()?, dbias: gradients.dbias.map(|_| uninit()).transpose()? })
+    }
+
+    fn sum(&self, gradients: Gradients) -> Result<()> {
+        column_sums(&self.dweight, gradients.dweight)?;
+        match (&self.dbias, gradients.dbias) {
+            (Some(partials), Some(dbias)) => column_sums(partials, dbias),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What is chosen: how rows are cut, and which kernel takes them. Pure arithmetic.
+
+use super::problem::Problem;
+
+/// How the rows lie to packs of 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Whole packs, all of them.
+    Packs,
+    /// Packs, and loose elements before and behind them; row 0 begins `phase` elements behind a pack.
+    Ragged { phase: usize },
+    /// Elements.
+    Strided,
+}
+
+/// The capacity of an instance of the register kernel: how many threads a row has, and packs a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowShape {
+    pub lanes: usize,
+    pub packs: usize,
+}
+
+/// Which kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// The instance that holds rows in registers.
+    Registers {
+        index: usize,
+    },
+    Streamed,
+    Strided,
+}
+
+impl Cut {
+    /// The cut of a problem whose operands begin so many elements behind a multiple of 16 bytes, for packs of
+    /// `per_pack` elements.
+    pub fn of(problem: &Problem, per_pack: usize, phases: impl Iterator<Item = usize>) -> Cut {
+        let mut phase = None;
+        for of_operand in phases {
+            if *phase.get_or_insert(of_operand) != of_operand {
+                return Cut::Strided;
+            }
+        }
+        let phase = phase.unwrap_or(0);
+        if problem.steps != [1; 3] {
+            return Cut::Strided;
+        }
+        let mut ragged = phase != 0 || !problem.cols.is_multiple_of(per_pack);
+        // A step along the rows must lead every operand to the same place within a pack.
+        let mut of_result = problem.cols as u64;
+        for (dim, &extent) in problem.rows.shape.iter().enumerate().rev() {
+            for strides in &problem.rows.strides {
+                let stride = strides[dim] as u64;
+                if !stride.wrapping_sub(of_result).is_multiple_of(per_pack as u64) {
+                    return Cut::Strided;
+                }
+                ragged |= !stride.is_multiple_of(per_pack as u64);
+            }
+            of_result = of_result.wrapping_mul(extent as u64);
+        }
+        if ragged { Cut::Ragged { phase } } else { Cut::Packs }
+    }
+}
+
+impl Choice {
+    /// The kernel for rows of `cols` columns: the first instance of `table` that holds them.
+    pub fn of(cut: Cut, cols: usize, per_pack: usize, table: impl Iterator<Item = RowShape>) -> Choice {
+        if cut == Cut::Strided {
+            return Choice::Strided;
+        }
+        // However a row lies, it has no more whole packs.
+        let packs = cols / per_pack;
+        let holds = |shape: RowShape| shape.lanes * shape.packs >= packs;
+        match table.map(holds).position(|holds| holds) {
+            Some(index) => Choice::Registers { index },
+            None => Choice::Streamed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, Device, Tensor};
+
+    fn cut(inputs: &[&Tensor], phases: &[usize]) -> Cut {
+        let inputs: Vec<_> = inputs.iter().map(|input| ("x", input.desc())).collect();
+        Cut::of(&Problem::new("op", &inputs).unwrap(), 8, phases.iter().copied())
+    }
+
+    fn tensor(shape: &[usize]) -> Tensor {
+        Tensor::zeros(&Device::cpu(), DType::BF16, shape).unwrap()
+    }
+
+    #[test]
+    fn rows_of_whole_packs_have_no_loose_elements() {
+        assert_eq!(cut(&[&tensor(&[3, 5, 16])], &[0, 0]), Cut::Packs);
+        assert_eq!(cut(&[&tensor(&[4, 40]).narrow(1, 8, 24).unwrap()], &[0]), Cut::Packs);
+        assert_eq!(cut(&[&tensor(&[8])], &[0]), Cut::Packs);
+        let repeated = tensor(&[1, 24]).expand(&[4, 24]).unwrap();
+        assert_eq!(cut(&[&repeated, &tensor(&[4, 24])], &[0]), Cut::Packs);
+    }
+
+    #[test]
+    fn rows_that_begin_alike_at_any_element_are_ragged() {
+        assert_eq!(cut(&[&tensor(&[3, 5, 17])], &[0, 0]), Cut::Ragged { phase: 0 });
+        assert_eq!(cut(&[&tensor(&[3, 16])], &[3, 3]), Cut::Ragged { phase: 3 });
+        assert_eq!(cut(&[&tensor(&[1, 9])], &[0]), Cut::Ragged { phase: 0 });
+        // 25 and 17 differ by a pack.
+        assert_eq!(cut(&[&tensor(&[4, 25]).narrow(1, 0, 17).unwrap()], &[0]), Cut::Ragged { phase: 0 });
+    }
+
+    #[test]
+    fn other_operands_are_walked_by_elements() {
+        assert_eq!(cut(&[&tensor(&[3, 16])], &[0, 1]), Cut::Strided);
+        assert_eq!(cut(&[&tensor(&[16, 3]).transpose(0, 1).unwrap()], &[0]), Cut::Strided);
+        assert_eq!(cut(&[&tensor(&[4, 24]).narrow(1, 0, 17).unwrap()], &[0]), Cut::Strided);
+        let part = tensor(&[4, 25]).narrow(1, 0, 16).unwrap();
+        assert_eq!(cut(&[&tensor(&[4, 16]), &part], &[0]), Cut::Strided);
+        assert_eq!(
+            cut(&[&tensor(&[4, 1]), &tensor(&[1, 4]).transpose(0, 1).unwrap()], &[0]),
+            Cut::Ragged { phase: 0 },
+            "a single column has no step"
+        );
+    }
+
+    #[test]
+    fn the_first_instance_that_holds_a_row_takes_it() {
+        let table = || [(1, 1), (2, 2), (16, 3)].into_iter().map(|(lanes, packs)| RowShape { lanes, packs });
+        for (cols, want) in [(1, 0), (8, 0), (15, 0), (16, 1), (39, 1), (40, 2), (391, 2)] {
+            assert_eq!(Choice::of(Cut::Packs, cols, 8, table()), Choice::Registers { index: want }, "{cols}");
+        }
+        assert_eq!(Choice::of(Cut::Packs, 392, 8, table()), Choice::Streamed);
+        assert_eq!(Choice::of(Cut::Strided, 8, 8, table()), Choice::Strided);
+    }
+}

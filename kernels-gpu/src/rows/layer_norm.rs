@@ -1,0 +1,100 @@
+//! y = (x − mean)/√(variance + ε)·weight + bias, with mean and variance (of n, not n − 1) of the row.
+//!
+//! Inputs: x. Vectors: weight and bias, both optional. Results: y; mean and rstd = 1/√(variance + ε), f32 [rows].
+//! The variance comes from differences from the mean: first those of a thread, then of the means of the parts. A NaN
+//! or an infinity in a row makes the row NaN. Floor: 2·bytes.
+
+use super::statistic::Moments;
+use super::{Elements, MAX_INPUTS, Operands, Params, RowOp, row_kernels};
+use cuda_std::prelude::*;
+
+/// Layer norm; with `JOINS` of the sum of two inputs and a bias.
+pub(super) struct Normalise<const JOINS: bool>;
+
+type LayerNorm = Normalise<false>;
+
+/// What turns x into y.
+#[derive(Clone, Copy)]
+pub(super) struct Scale {
+    mean: f32,
+    rstd: f32,
+}
+
+impl<T: Float, const JOINS: bool> RowOp<T> for Normalise<JOINS> {
+    const INPUTS: usize = if JOINS { 2 } else { 1 };
+    const VECTORS: usize = 2;
+    const JOINS: bool = JOINS;
+    type Statistic = Moments;
+    type Row = ();
+    type Total = Scale;
+
+    #[inline(always)]
+    unsafe fn begin(_: &Operands<T>, _: u32) {}
+
+    #[inline(always)]
+    fn join(x: [f32; MAX_INPUTS], input_bias: f32) -> f32 {
+        x[0] + input_bias + x[1]
+    }
+
+    #[inline(always)]
+    fn statistic<E: Elements>(_: (), elements: &E) -> Moments {
+        let count = elements.count();
+        let [sum] = elements.sums(0, |[sum], x, _| [sum + x[0]]);
+        let mean = sum * float::rcp(count.max(1.0));
+        let [squares] = elements.sums(1, |[sum], x, _| {
+            let off = x[0] - mean;
+            [float::fma(off, off, sum)]
+        });
+        Moments { count, mean, squares }
+    }
+
+    #[inline(always)]
+    unsafe fn finish(
+        operands: &Operands<T>,
+        p: &Params,
+        row: u32,
+        leader: bool,
+        _: (),
+        statistic: Moments,
+    ) -> Scale {
+        let mean = statistic.mean;
+        let rstd = float::rsqrt(float::fma(statistic.squares, p.inverse_cols, p.number));
+        // SAFETY: the caller's contract.
+        unsafe {
+            operands.mean.set_if(leader, row as usize, mean);
+            operands.rstd.set_if(leader, row as usize, rstd);
+        }
+        Scale { mean, rstd }
+    }
+
+    #[inline(always)]
+    fn result(Scale { mean, rstd }: Scale, x: [f32; MAX_INPUTS], [weight, bias]: [f32; 2]) -> f32 {
+        float::fma((x[0] - mean) * rstd, weight, bias)
+    }
+}
+
+row_kernels!(
+    LayerNorm,
+    layer_norm_rows,
+    layer_norm_streamed,
+    layer_norm_strided,
+    [
+        { LANES: 1, PACKS: 1; threads: 128, min_blocks: 4 },
+        { LANES: 2, PACKS: 2; threads: 128, min_blocks: 4 },
+        { LANES: 4, PACKS: 2; threads: 128, min_blocks: 4 },
+        { LANES: 8, PACKS: 2; threads: 128, min_blocks: 4 },
+        { LANES: 8, PACKS: 4; threads: 128, min_blocks: 4 },
+        { LANES: 16, PACKS: 3; threads: 128 },
+        { LANES: 16, PACKS: 4; threads: 128 },
+        { LANES: 32, PACKS: 3; threads: 128 },
+        { LANES: 32, PACKS: 4; threads: 128 },
+        { LANES: 64, PACKS: 3; threads: 64 },
+        { LANES: 64, PACKS: 4; threads: 64 },
+        { LANES: 128, PACKS: 3; threads: 128 },
+        { LANES: 128, PACKS: 4; threads: 128 },
+        { LANES: 256, PACKS: 4; threads: 256 },
+        { LANES: 512, PACKS: 4; threads: 512 },
+        { LANES: 1024, PACKS: 4; threads: 1024 },
+    ],
+    [{ LANES: 512, PACKS: 4; threads: 512 }]
+);
