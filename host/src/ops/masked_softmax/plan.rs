@@ -120,7 +120,7 @@ impl Plan {
         // Of two instances that hold as much, masks want the one with more packs a thread, whose mask loads overlap,
         // and comes first in the table; without one, fewer packs in flight stream better.
         let twin = |a: usize, b: usize| b < table.len() && table[a].capacity() == table[b].capacity();
-        let plain = problem.is_unmasked();
+        let plain = problem.is_unmasked() && !ragged;
         let in_turn = move |index: usize| match index {
             _ if plain && twin(index, index + 1) => index + 1,
             1.. if plain && twin(index - 1, index) => index - 1,
