@@ -1,5 +1,6 @@
 //! Inputs and outputs.
 
+use half::{bf16, f16};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use warpwright::{DType, Device, Result, Tensor};
@@ -76,4 +77,25 @@ impl Random {
 pub fn poisoned(device: &Device, dtype: DType, shape: &[usize], byte: u8) -> Result<Tensor> {
     let bytes = shape.iter().product::<usize>() * dtype.size();
     Tensor::from_bytes(device, dtype, shape, &vec![byte; bytes])
+}
+
+/// The types that operations compute in.
+pub const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+
+/// Fills outputs beforehand: as f32 and bf16 -2.9e-16, as f16 -0.022, none of which is a probability.
+pub const POISON: u8 = 0xa5;
+
+/// A tensor of these numbers, rounded to `dtype`.
+pub fn floats(device: &Device, dtype: DType, shape: &[usize], values: &[f32]) -> Result<Tensor> {
+    match dtype {
+        DType::F16 => {
+            let rounded: Vec<f16> = values.iter().map(|&value| f16::from_f32(value)).collect();
+            Tensor::from_slice(device, shape, &rounded)
+        }
+        DType::BF16 => {
+            let rounded: Vec<bf16> = values.iter().map(|&value| bf16::from_f32(value)).collect();
+            Tensor::from_slice(device, shape, &rounded)
+        }
+        _ => Tensor::from_slice(device, shape, values),
+    }
 }

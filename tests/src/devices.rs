@@ -70,3 +70,21 @@ pub fn skipped(what: &str, test: &str, reason: &str) {
 pub fn apart(device: &Device) -> Result<Device> {
     if device.is_cuda() { device.on_stream(&device.new_stream()?) } else { Ok(device.clone()) }
 }
+
+/// The first GPU; without one, says that the test was skipped.
+#[track_caller]
+pub fn first_gpu(test: &str) -> Option<Device> {
+    match Device::cuda(0) {
+        Ok(device) => Some(device),
+        Err(error) => {
+            skipped("gpu", test, &error.to_string());
+            None
+        }
+    }
+}
+
+/// The first GPU with a stream of its own: for captures, and for errors that the next read reports.
+#[track_caller]
+pub fn first_gpu_apart(test: &str) -> Result<Option<Device>> {
+    first_gpu(test).map(|gpu| gpu.on_stream(&gpu.new_stream()?)).transpose()
+}

@@ -3,26 +3,7 @@
 
 use half::{bf16, f16};
 use warpwright::{DType, Device, Result, Tensor};
-use warpwright_tests::{Random, poisoned, skipped};
-
-pub const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
-/// Fills outputs beforehand.
-pub const POISON: u8 = 0xa5;
-
-/// A tensor of these numbers, rounded to `dtype`.
-pub fn floats(device: &Device, dtype: DType, shape: &[usize], values: &[f32]) -> Result<Tensor> {
-    match dtype {
-        DType::F16 => {
-            let rounded: Vec<f16> = values.iter().map(|&value| f16::from_f32(value)).collect();
-            Tensor::from_slice(device, shape, &rounded)
-        }
-        DType::BF16 => {
-            let rounded: Vec<bf16> = values.iter().map(|&value| bf16::from_f32(value)).collect();
-            Tensor::from_slice(device, shape, &rounded)
-        }
-        _ => Tensor::from_slice(device, shape, values),
-    }
-}
+use warpwright_tests::{POISON, Random, floats, poisoned};
 
 /// A number rounded to `dtype`.
 pub fn round(dtype: DType, value: f64) -> f64 {
@@ -123,15 +104,3 @@ pub const SHAPES: [[usize; 2]; 14] = [
     [5, 0],
     [600, 3],
 ];
-
-/// The first GPU with a stream of its own; without one, says that the test was skipped.
-#[track_caller]
-pub fn first_gpu_apart(test: &str) -> Result<Option<Device>> {
-    match Device::cuda(0) {
-        Ok(device) => device.on_stream(&device.new_stream()?).map(Some),
-        Err(error) => {
-            skipped("gpu", test, &error.to_string());
-            Ok(None)
-        }
-    }
-}

@@ -1,30 +1,9 @@
 //! What the masked-softmax tests share: masks that own their tensors, and the comparison with float64.
 
-use half::{bf16, f16};
 use warpwright::ops::masked_softmax::{Choice, masked_softmax_into_by};
 use warpwright::ops::{self, Mask, MaskedSoftmax};
 use warpwright::{DType, Device, Result, Tensor, reference};
-use warpwright_tests::{Random, assert_within, poisoned, skipped};
-
-pub const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
-
-/// Fills y beforehand: as f32 and bf16 -2.9e-16, as f16 -0.022, none of which is a probability.
-pub const POISON: u8 = 0xa5;
-
-/// A tensor of these numbers, rounded to `dtype`.
-pub fn floats(device: &Device, dtype: DType, shape: &[usize], values: &[f32]) -> Result<Tensor> {
-    match dtype {
-        DType::F16 => {
-            let rounded: Vec<f16> = values.iter().map(|&value| f16::from_f32(value)).collect();
-            Tensor::from_slice(device, shape, &rounded)
-        }
-        DType::BF16 => {
-            let rounded: Vec<bf16> = values.iter().map(|&value| bf16::from_f32(value)).collect();
-            Tensor::from_slice(device, shape, &rounded)
-        }
-        _ => Tensor::from_slice(device, shape, values),
-    }
-}
+use warpwright_tests::{POISON, Random, assert_within, floats, poisoned};
 
 /// Scores as attention has them: over -8..8.
 pub fn scores(device: &Device, dtype: DType, shape: &[usize], random: &mut Random) -> Result<Tensor> {
@@ -245,22 +224,4 @@ pub fn tolerances(want: &[f64], x: &Tensor, parameters: &MaskedSoftmax) -> Resul
         }));
     }
     Ok(tolerances)
-}
-
-/// The first GPU; without one, says that the test was skipped.
-#[track_caller]
-pub fn first_gpu(test: &str) -> Option<Device> {
-    match Device::cuda(0) {
-        Ok(device) => Some(device),
-        Err(error) => {
-            skipped("gpu", test, &error.to_string());
-            None
-        }
-    }
-}
-
-/// The first GPU with a stream of its own: for captures, and for errors that the next read reports.
-#[track_caller]
-pub fn first_gpu_apart(test: &str) -> Result<Option<Device>> {
-    first_gpu(test).map(|gpu| gpu.on_stream(&gpu.new_stream()?)).transpose()
 }

@@ -5,9 +5,9 @@
 mod pointwise;
 
 use half::{bf16, f16};
-use pointwise::{DTYPES, Layout, SHAPES, floats, round};
+use pointwise::{Layout, SHAPES, round};
 use warpwright::{DType, Device, Result, Tensor, ops, reference};
-use warpwright_tests::{EDGES, Random, assert_same, on_each_device, poisoned};
+use warpwright_tests::{DTYPES, EDGES, Random, assert_same, floats, on_each_device, poisoned};
 
 /// Exact sums of f32 inputs rounded once, as f64 holds them: f64's own rounding is far below.
 fn rounded(dtype: DType, values: Vec<f64>) -> Vec<f64> {

@@ -4,10 +4,12 @@
 #[path = "../src/pointwise.rs"]
 mod pointwise;
 
-use pointwise::{DTYPES, Layout, POISON, SHAPES, first_gpu_apart, floats, round, ulp};
+use pointwise::{Layout, SHAPES, round, ulp};
 use warpwright::ops::{self, Approximate};
 use warpwright::{DType, Device, Graph, Result, Tensor, reference};
-use warpwright_tests::{Random, assert_same, assert_within, on_each_device, poisoned};
+use warpwright_tests::{
+    DTYPES, POISON, Random, assert_same, assert_within, first_gpu_apart, floats, on_each_device, poisoned,
+};
 
 const FORMS: [Approximate; 2] = [Approximate::None, Approximate::Tanh];
 const U: f64 = 1.0 / (1 << 24) as f64;

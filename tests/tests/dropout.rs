@@ -4,10 +4,10 @@
 #[path = "../src/pointwise.rs"]
 mod pointwise;
 
-use pointwise::{DTYPES, Layout, SHAPES, floats, round};
+use pointwise::{Layout, SHAPES, round};
 use warpwright::ops::{self, Dropout};
 use warpwright::{DType, Device, Result, Tensor, reference};
-use warpwright_tests::{Random, assert_same, on_each_device};
+use warpwright_tests::{DTYPES, Random, assert_same, floats, on_each_device};
 
 const HALF: Dropout = Dropout { p: 0.5, seed: 7, offset: 3 };
 

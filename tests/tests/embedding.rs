@@ -4,10 +4,10 @@
 #[path = "../src/pointwise.rs"]
 mod pointwise;
 
-use pointwise::{DTYPES, Layout, POISON, round, ulp};
+use pointwise::{Layout, round, ulp};
 use warpwright::ops::{self, Positions};
 use warpwright::{DType, Desc, Device, Error, Result, Tensor, reference};
-use warpwright_tests::{Random, apart, assert_same, assert_within, on_each_device, poisoned};
+use warpwright_tests::{DTYPES, POISON, Random, apart, assert_same, assert_within, on_each_device, poisoned};
 
 const TOKEN_TYPES: [DType; 3] = [DType::U32, DType::I32, DType::I64];
 /// Sequences, steps, columns, rows of wte: columns around a pack of each type, rows around blocks of threads.
@@ -235,7 +235,7 @@ fn sums_are_rounded_once() {
     let tokens = Tensor::from_slice(&device, &[1], &[0u32]).unwrap();
     for dtype in DTYPES {
         let [wte, wpe] = [1.0f32, 1.0 / 512.0 + 1.0 / 4096.0]
-            .map(|value| pointwise::floats(&device, dtype, &[1, 9], &[value; 9]).unwrap());
+            .map(|value| warpwright_tests::floats(&device, dtype, &[1, 9], &[value; 9]).unwrap());
         let y = ops::embedding(&tokens, &wte, Some(Positions { wpe: &wpe, offset: 0 })).unwrap();
         let exact = wte.to_f64().unwrap()[0] + wpe.to_f64().unwrap()[0];
         assert_eq!(y.to_f64().unwrap(), [round(dtype, exact); 9], "{dtype}");

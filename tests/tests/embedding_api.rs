@@ -4,10 +4,10 @@
 #[path = "../src/softmax.rs"]
 mod softmax;
 
-use softmax::{DTYPES, Form, POISON, check_against, first_gpu_apart, scores};
+use softmax::{Form, check_against, scores};
 use warpwright::ops::{self, Mask, MaskedSoftmax};
 use warpwright::{DType, Device, Graph, Result, Tensor, reference};
-use warpwright_tests::{Random, assert_same, poisoned};
+use warpwright_tests::{DTYPES, POISON, Random, assert_same, first_gpu_apart, poisoned};
 
 /// The tensor as an embedder would hand it over: an address with strides.
 ///

@@ -5,10 +5,10 @@
 mod pointwise;
 
 use kernels_gpu::embedding::{PIECE, TILE};
-use pointwise::{DTYPES, Layout, POISON, ulp};
+use pointwise::{Layout, ulp};
 use warpwright::ops::{self, Positions};
 use warpwright::{DType, Desc, Device, Result, Tensor, reference};
-use warpwright_tests::{Random, apart, assert_same, assert_within, on_each_device, poisoned};
+use warpwright_tests::{DTYPES, POISON, Random, apart, assert_same, assert_within, on_each_device, poisoned};
 
 /// How tokens are chosen.
 #[derive(Clone, Copy, Debug)]

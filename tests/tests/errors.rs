@@ -5,11 +5,10 @@
 #[path = "../src/softmax.rs"]
 mod softmax;
 
-use softmax::{first_gpu, floats};
 use warpwright::ops::masked_softmax::{Causal, explain};
 use warpwright::ops::{self, Mask, MaskedSoftmax};
 use warpwright::{DType, Desc, Device, Error, Result, Tensor};
-use warpwright_tests::{apart, on_each_device, poisoned};
+use warpwright_tests::{apart, first_gpu, floats, on_each_device, poisoned};
 
 fn masked<D>(mask: Mask<'_, D>) -> MaskedSoftmax<'_, D> {
     MaskedSoftmax { scale: 1.0, mask, causal: None }

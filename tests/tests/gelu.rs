@@ -4,10 +4,12 @@
 #[path = "../src/pointwise.rs"]
 mod pointwise;
 
-use pointwise::{DTYPES, Layout, SHAPES, floats, round, ulp};
+use pointwise::{Layout, SHAPES, round, ulp};
 use warpwright::ops::{self, Approximate};
 use warpwright::{DType, Device, Result, Tensor, reference};
-use warpwright_tests::{EDGES, Random, assert_same, assert_within, on_each_device, poisoned};
+use warpwright_tests::{
+    DTYPES, EDGES, POISON, Random, assert_same, assert_within, floats, on_each_device, poisoned,
+};
 
 const FORMS: [Approximate; 2] = [Approximate::None, Approximate::Tanh];
 
@@ -77,7 +79,7 @@ on_each_device! {
         let values = arguments();
         for (dtype, approximate) in DTYPES.into_iter().flat_map(|dtype| FORMS.map(|form| (dtype, form))) {
             let x = floats(device, dtype, &[values.len()], &values)?;
-            let y = poisoned(device, dtype, x.shape(), pointwise::POISON)?;
+            let y = poisoned(device, dtype, x.shape(), POISON)?;
             check(&x, approximate, &y, "any argument")?;
         }
         Ok(())
@@ -89,7 +91,7 @@ on_each_device! {
             let x = floats(device, dtype, &[values.len()], &values)?;
             let dys = Random::new(71).floats(values.len(), -4.0, 4.0);
             let dy = floats(device, dtype, x.shape(), &dys)?;
-            let dx = poisoned(device, dtype, x.shape(), pointwise::POISON)?;
+            let dx = poisoned(device, dtype, x.shape(), POISON)?;
             check_backward(&x, &dy, approximate, &dx, "any argument")?;
             for (x, dx) in x.to_f64()?.into_iter().zip(dx.to_f64()?) {
                 assert_eq!(x.is_nan(), !dx.is_finite(), "{dtype} {approximate:?}: the gradient at {x} is {dx}");
@@ -138,7 +140,7 @@ on_each_device! {
 
     fn nothing_beside_y_is_written(device: &Device) -> Result<()> {
         for (dtype, at) in DTYPES.into_iter().flat_map(|dtype| [0, 1, 5, 8].map(|at| (dtype, at))) {
-            let whole = poisoned(device, dtype, &[100], pointwise::POISON)?;
+            let whole = poisoned(device, dtype, &[100], POISON)?;
             let before = whole.to_bytes()?;
             let x = floats(device, dtype, &[100], &[1.0; 100])?.narrow(0, at, 70)?;
             ops::gelu_into(&x, Approximate::None, &whole.narrow(0, at, 70)?)?;

@@ -4,10 +4,10 @@
 #[path = "../src/softmax.rs"]
 mod softmax;
 
-use softmax::{DTYPES, Form, POISON, first_gpu_apart, scores};
+use softmax::{Form, scores};
 use warpwright::ops::{self, Mask, MaskedSoftmax};
 use warpwright::{DType, Device, Error, Graph, Result, Tensor};
-use warpwright_tests::{Random, assert_same, poisoned};
+use warpwright_tests::{DTYPES, POISON, Random, assert_same, first_gpu_apart, poisoned};
 
 #[test]
 fn a_replay_equals_the_eager_calls() -> Result<()> {

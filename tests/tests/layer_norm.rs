@@ -7,10 +7,12 @@ mod norms;
 mod pointwise;
 
 use norms::{LENGTHS, LONG, U, close, each};
-use pointwise::{DTYPES, Layout, POISON, SHAPES, first_gpu_apart, floats, round, ulp};
+use pointwise::{Layout, SHAPES, round, ulp};
 use warpwright::ops::{self, AddLayerNormed, LayerNorm, LayerNormed, RmsNormed};
 use warpwright::{DType, Device, Graph, Result, Tensor, reference};
-use warpwright_tests::{Random, assert_same, assert_within, on_each_device, poisoned};
+use warpwright_tests::{
+    DTYPES, POISON, Random, assert_same, assert_within, first_gpu_apart, floats, on_each_device, poisoned,
+};
 
 /// Results that nothing has written: y as `layout` says.
 fn outputs(x: &Tensor, layout: Layout) -> Result<LayerNormed> {

@@ -4,11 +4,11 @@
 #[path = "../src/softmax.rs"]
 mod softmax;
 
-use softmax::{DTYPES, Form, POISON, check_by, floats};
+use softmax::{Form, check_by};
 use warpwright::ops::masked_softmax::{Causal, Choice, candidates, explain, masked_softmax_into_by};
 use warpwright::ops::{self, MaskedSoftmax};
 use warpwright::{DType, Device, Result, Tensor, reference};
-use warpwright_tests::{Random, assert_same, on_each_device, poisoned};
+use warpwright_tests::{DTYPES, POISON, Random, assert_same, floats, on_each_device, poisoned};
 
 /// Columns: less than a pack, ragged and whole packs, a warp's, a block's.
 const LENGTHS: [usize; 7] = [1, 5, 24, 64, 250, 1000, 2051];

@@ -5,10 +5,10 @@
 mod softmax;
 
 use cuda_std::divide::Divisor;
-use softmax::{first_gpu, floats, scores};
+use softmax::scores;
 use warpwright::ops::{self, Mask, MaskedSoftmax};
 use warpwright::{DType, Desc, Device, Error, Result, Tensor, reference};
-use warpwright_tests::{Random, assert_same, assert_within, skipped};
+use warpwright_tests::{Random, assert_same, assert_within, first_gpu, floats, skipped};
 
 /// Bytes that a GPU must have to spare.
 const ROOM: usize = 16 << 30;

@@ -4,11 +4,11 @@
 #[path = "../src/softmax.rs"]
 mod softmax;
 
-use softmax::{DTYPES, Form, Masking, check, check_against, floats, scores};
+use softmax::{Form, Masking, check, check_against, scores};
 use warpwright::ops::masked_softmax::Causal;
 use warpwright::ops::{self, Mask, MaskedSoftmax};
 use warpwright::{DType, Device, Result, Tensor, reference};
-use warpwright_tests::{Random, assert_same, assert_within, on_each_device};
+use warpwright_tests::{DTYPES, Random, assert_same, assert_within, floats, on_each_device};
 
 /// Masks of x `[2, 3, 5, cols]`: dimensions missing, and of size 1 at each place and at several.
 fn patterns(cols: usize) -> Vec<Vec<usize>> {

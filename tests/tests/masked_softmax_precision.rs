@@ -5,10 +5,10 @@
 mod softmax;
 
 use half::{bf16, f16};
-use softmax::{DTYPES, Form, floats, scores, tolerances};
+use softmax::{Form, scores, tolerances};
 use warpwright::ops::{self, MaskedSoftmax};
 use warpwright::{DType, Device, Result, reference};
-use warpwright_tests::{Random, assert_same, assert_within, on_each_device};
+use warpwright_tests::{DTYPES, Random, assert_same, assert_within, floats, on_each_device};
 
 fn round(dtype: DType, value: f32) -> f32 {
     match dtype {

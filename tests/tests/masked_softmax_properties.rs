@@ -6,11 +6,11 @@ mod softmax;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
-use softmax::{DTYPES, Form, check, floats};
+use softmax::{Form, check};
 use warpwright::ops::MaskedSoftmax;
 use warpwright::ops::masked_softmax::Causal;
 use warpwright::{DType, Device, Result, Tensor};
-use warpwright_tests::{Random, on_each_device};
+use warpwright_tests::{DTYPES, Random, floats, on_each_device};
 
 const CASES: u32 = 200;
 

@@ -75,7 +75,7 @@ on_each_device! {
         let (x, keep, _, _) = layer(5, device)?;
         for dtype in [DType::F16, DType::BF16] {
             let values: Vec<f32> = x.to_vec()?;
-            let rounded = softmax::floats(device, dtype, x.shape(), &values)?;
+            let rounded = warpwright_tests::floats(device, dtype, x.shape(), &values)?;
             let parameters = MaskedSoftmax { scale: SCALE, mask: Mask::Keep(&keep), causal: None };
             softmax::check(&rounded, &parameters, "layer 5")?;
         }

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 
 use half::{bf16, f16};
 use kernels_gpu::masked_softmax::{self as kernels, MAX_CLUSTER};
-use softmax::{DTYPES, Form, check, floats, scores};
+use softmax::{Form, check, scores};
 use warpwright::ops::masked_softmax::{Causal, Choice, candidates, explain};
 use warpwright::ops::{self, Mask, MaskedSoftmax};
 use warpwright::{DType, Desc, Device, Result};
-use warpwright_tests::{Random, on_each_device};
+use warpwright_tests::{DTYPES, Random, floats, on_each_device};
 
 /// Columns that each instance of a table holds, with the elements of a pack.
 struct Table {

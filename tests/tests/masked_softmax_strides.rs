@@ -4,11 +4,11 @@
 #[path = "../src/softmax.rs"]
 mod softmax;
 
-use softmax::{DTYPES, Form, POISON, check, check_against, copy, scores};
+use softmax::{Form, check, check_against, copy, scores};
 use warpwright::ops::masked_softmax::{Choice, explain};
 use warpwright::ops::{self, Mask, MaskedSoftmax};
 use warpwright::{DType, Device, Result, Tensor, reference};
-use warpwright_tests::{Random, assert_same, on_each_device, poisoned};
+use warpwright_tests::{DTYPES, POISON, Random, assert_same, on_each_device, poisoned};
 
 type View = fn(&Tensor) -> Result<Tensor>;
 

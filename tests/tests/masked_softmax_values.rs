@@ -5,10 +5,10 @@
 mod softmax;
 
 use half::bf16;
-use softmax::{DTYPES, Form, check, check_against, floats, scores};
+use softmax::{Form, check, check_against, scores};
 use warpwright::ops::{self, Mask, MaskedSoftmax};
 use warpwright::{DType, Device, Result, Tensor};
-use warpwright_tests::{Random, on_each_device};
+use warpwright_tests::{DTYPES, Random, floats, on_each_device};
 
 /// The largest, the smallest normal and the smallest number of a type.
 fn limits(dtype: DType) -> [f32; 3] {

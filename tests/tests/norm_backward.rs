@@ -8,10 +8,12 @@ mod norms;
 mod pointwise;
 
 use norms::{U, each};
-use pointwise::{DTYPES, Layout, POISON, SHAPES, first_gpu_apart, floats, round, ulp};
+use pointwise::{Layout, SHAPES, round, ulp};
 use warpwright::ops::{self, LayerNorm, LayerNormGradients, RmsNormGradients};
 use warpwright::{DType, Device, Graph, Result, Tensor, reference};
-use warpwright_tests::{Random, assert_same, assert_within, on_each_device, poisoned};
+use warpwright_tests::{
+    DTYPES, POISON, Random, assert_same, assert_within, first_gpu_apart, floats, on_each_device, poisoned,
+};
 
 /// Operands of a backward pass: mean and rstd are those of x.
 struct Operands {

@@ -5,10 +5,10 @@
 mod pointwise;
 
 use cuda_std::philox::Stream;
-use pointwise::{floats, ulp};
+use pointwise::ulp;
 use warpwright::ops::{self, Approximate, Dropout};
 use warpwright::{DType, Desc, Device, Result, Tensor, reference};
-use warpwright_tests::{Random, assert_same, assert_within, skipped};
+use warpwright_tests::{Random, assert_same, assert_within, floats, skipped};
 
 /// Bytes that a GPU must have to spare.
 const ROOM: usize = 24 << 30;

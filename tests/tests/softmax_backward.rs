@@ -8,11 +8,11 @@ mod norms;
 mod pointwise;
 
 use norms::{LENGTHS, U};
-use pointwise::{DTYPES, Layout, SHAPES, floats, round, ulp};
+use pointwise::{Layout, SHAPES, round, ulp};
 use warpwright::ops::masked_softmax::Causal;
 use warpwright::ops::{self, Mask, MaskedSoftmax};
 use warpwright::{DType, Device, Result, Tensor, reference};
-use warpwright_tests::{Random, assert_same, assert_within, on_each_device};
+use warpwright_tests::{DTYPES, Random, assert_same, assert_within, floats, on_each_device};
 
 const SCALE: f32 = -0.75;
 
