@@ -70,7 +70,8 @@ pub(crate) trait Function: Copy {
     }
 }
 
-/// Every pack is one load: all of a thread's; with the sums of columns those of two rows, and the bias.
+/// Every pack is one load: all of a thread's, with a bias as many of that; with the sums of columns those of two
+/// rows, and the bias.
 #[cfg(target_arch = "nvptx64")]
 mod expectations {
     macro_rules! expect {
@@ -79,7 +80,7 @@ mod expectations {
         )*};
     }
     expect! {
-        "gelu_dense_bf16_0_4 ==4" "gelu_backward_dense_bf16_0_4 ==8" "bias_gelu_dense_bf16_1_4 ==4"
+        "gelu_dense_bf16_0_4 ==4" "gelu_backward_dense_bf16_0_4 ==8" "bias_gelu_dense_bf16_1_4 ==8"
         "add_dense_f32_4 ==8" "dropout_dense_f16_4 ==4" "bias_gelu_backward_dense_bf16_0 ==5"
     }
 }
