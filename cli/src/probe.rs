@@ -25,9 +25,9 @@ pub fn copy_by(instance: usize, x: &Tensor, y: &Tensor) -> Result<()> {
     unsafe { x.device().launch(kernel, grid, (x.view()?, y.view_mut()?, packs)) }
 }
 
-/// How many packs each thread moves, by whichever name an instance has it; one where it has none.
+/// How many packs each thread of an instance moves: one, unless it says otherwise.
 fn packs_a_thread(consts: &[(&str, usize)]) -> u64 {
-    consts.iter().find(|(name, _)| ["PACKS", "UNROLL"].contains(name)).map_or(1, |&(_, packs)| packs as u64)
+    consts.iter().find(|(name, _)| *name == "PACKS").map_or(1, |&(_, packs)| packs as u64)
 }
 
 /// Why the copy kernel does not do on the device what it should, if so.

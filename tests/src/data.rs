@@ -99,3 +99,16 @@ pub fn floats(device: &Device, dtype: DType, shape: &[usize], values: &[f32]) ->
         _ => Tensor::from_slice(device, shape, values),
     }
 }
+
+/// Tokens as u32, i32 or i64.
+pub fn tokens_of(device: &Device, dtype: DType, shape: &[usize], tokens: &[i64]) -> Result<Tensor> {
+    match dtype {
+        DType::U32 => {
+            Tensor::from_slice(device, shape, &tokens.iter().map(|&t| t as u32).collect::<Vec<_>>())
+        }
+        DType::I32 => {
+            Tensor::from_slice(device, shape, &tokens.iter().map(|&t| t as i32).collect::<Vec<_>>())
+        }
+        _ => Tensor::from_slice(device, shape, tokens),
+    }
+}

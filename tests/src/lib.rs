@@ -10,5 +10,5 @@ mod devices;
 
 pub use array::{Array, Plain};
 pub use check::{assert_same, assert_within, ulp};
-pub use data::{DTYPES, EDGES, POISON, Random, floats, poisoned};
+pub use data::{DTYPES, EDGES, POISON, Random, floats, poisoned, tokens_of};
 pub use devices::{apart, first_gpu, first_gpu_apart, on_devices, skipped};

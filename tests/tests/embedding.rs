@@ -7,7 +7,9 @@ mod pointwise;
 use pointwise::{Layout, round, ulp};
 use warpwright::ops::{self, Positions};
 use warpwright::{DType, Desc, Device, Error, Result, Tensor, reference};
-use warpwright_tests::{DTYPES, POISON, Random, apart, assert_same, assert_within, on_each_device, poisoned};
+use warpwright_tests::{
+    DTYPES, POISON, Random, apart, assert_same, assert_within, on_each_device, poisoned, tokens_of,
+};
 
 const TOKEN_TYPES: [DType; 3] = [DType::U32, DType::I32, DType::I64];
 /// Sequences, steps, columns, rows of wte: columns around a pack of each type, rows around blocks of threads.
@@ -21,18 +23,6 @@ const SHAPES: [[usize; 4]; 8] = [
     [5, 1, 768, 6],
     [1, 2, 2056, 2],
 ];
-
-fn tokens_of(device: &Device, dtype: DType, shape: &[usize], tokens: &[i64]) -> Result<Tensor> {
-    match dtype {
-        DType::U32 => {
-            Tensor::from_slice(device, shape, &tokens.iter().map(|&t| t as u32).collect::<Vec<_>>())
-        }
-        DType::I32 => {
-            Tensor::from_slice(device, shape, &tokens.iter().map(|&t| t as i32).collect::<Vec<_>>())
-        }
-        _ => Tensor::from_slice(device, shape, tokens),
-    }
-}
 
 fn random_tokens(count: usize, words: usize, random: &mut Random) -> Vec<i64> {
     (0..count).map(|_| random.below(words as u64) as i64).collect()

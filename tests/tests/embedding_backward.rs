@@ -8,7 +8,9 @@ use kernels_gpu::embedding::{PIECE, TILE};
 use pointwise::{Layout, ulp};
 use warpwright::ops::{self, Positions};
 use warpwright::{DType, Desc, Device, Result, Tensor, reference};
-use warpwright_tests::{DTYPES, POISON, Random, apart, assert_same, assert_within, on_each_device, poisoned};
+use warpwright_tests::{
+    DTYPES, POISON, Random, apart, assert_same, assert_within, on_each_device, poisoned, tokens_of,
+};
 
 /// How tokens are chosen.
 #[derive(Clone, Copy, Debug)]
@@ -38,19 +40,6 @@ impl Text {
             Text::Falling => words - 1 - i % words,
         };
         (0..count).map(token).map(|token| token as i64).collect()
-    }
-}
-
-/// Tokens of a type.
-fn tokens_of(device: &Device, dtype: DType, shape: &[usize], tokens: &[i64]) -> Result<Tensor> {
-    match dtype {
-        DType::U32 => {
-            Tensor::from_slice(device, shape, &tokens.iter().map(|&t| t as u32).collect::<Vec<_>>())
-        }
-        DType::I32 => {
-            Tensor::from_slice(device, shape, &tokens.iter().map(|&t| t as i32).collect::<Vec<_>>())
-        }
-        _ => Tensor::from_slice(device, shape, tokens),
     }
 }
 

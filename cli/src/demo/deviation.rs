@@ -1,6 +1,6 @@
 //! How far a result is from the reference.
 
-use warpwright::DType;
+use warpwright::{DType, Result, Tensor};
 
 /// The outcome of a comparison, element by element.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -32,6 +32,14 @@ impl Deviation {
         self.compared += 1;
     }
 
+    /// Compares a tensor's elements, row-major; `tolerance` is that of an exact element.
+    pub fn add_all(&mut self, got: &Tensor, want: Vec<f64>, tolerance: impl Fn(f64) -> f64) -> Result<()> {
+        for (got, want) in got.to_f64()?.into_iter().zip(want) {
+            self.add(got, want, tolerance(want));
+        }
+        Ok(())
+    }
+
     pub fn passed(&self) -> bool {
         self.worst <= 1.0
     }
@@ -40,6 +48,22 @@ impl Deviation {
 /// 2^exponent.
 const fn power(exponent: u64) -> f64 {
     f64::from_bits((1023 - exponent) << 52)
+}
+
+/// Half of the last bit of a number of this type, relative to it; nothing for f32, in which results are computed.
+pub const fn half_bit(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => power(11),
+        DType::BF16 => power(8),
+        _ => 0.0,
+    }
+}
+
+/// How far an element may be from `want`, the exact one, that is off by at most `computed` before it is rounded to its
+/// type.
+pub fn rounded(dtype: DType, want: f64, computed: f64) -> f64 {
+    let lowest = if dtype == DType::F16 { power(25) } else { 0.0 };
+    computed + half_bit(dtype) * (want.abs() + computed) + lowest
 }
 
 /// How far a softmax's element may be from `y`, the exact one.

@@ -3,7 +3,7 @@
 use warpwright::ops::{self, Positions};
 use warpwright::{DType, Result, Tensor, reference};
 
-use super::deviation::Deviation;
+use super::deviation::{Deviation, half_bit};
 use super::{Bench, Case, Label, Prepared, Setting, random};
 use crate::bench::data::{integers, words};
 use crate::error::CliError;
@@ -118,10 +118,9 @@ impl Prepared for Embedding {
             |tensor: &Tensor| tensor.narrow(0, sequence, sequences - sequence)?.narrow(1, step, steps - step);
         let want = reference::embedding(&part(tokens)?, &self.wte, self.positions(step))?;
         let mut deviation = Deviation::default();
-        for (got, want) in part(y)?.to_f64()?.into_iter().zip(want) {
-            // One sum in f32, one rounding.
-            deviation.add(got, want, (half_bit(y.dtype()) + 2f64.powi(-23)) * want.abs() + 2f64.powi(-24));
-        }
+        // One sum in f32, one rounding.
+        let relative = rounding(y.dtype()) + 2f64.powi(-23);
+        deviation.add_all(&part(y)?, want, |want| relative * want.abs() + 2f64.powi(-24))?;
         Ok(deviation)
     }
 
@@ -194,19 +193,14 @@ impl Prepared for Backward {
         let dwpe = dwpe.as_ref().map(part).transpose()?;
         let positions = dwpe.as_ref().map(|wpe| Positions { wpe, offset: 0 });
         let (rows, of_positions) = reference::embedding_backward(&self.tokens, &dy, &dwte, positions)?;
-        let half_bit = half_bit(dwte.dtype());
+        let rounding = rounding(dwte.dtype());
+        // Random signs: sums of n terms of at most 1, whose roundings do not add up.
+        let roundings = (self.tokens.len() as f64).sqrt() * 2f64.powi(-20);
+        let tolerance = |want: f64| rounding * want.abs() + roundings;
         let mut deviation = Deviation::default();
-        let mut compare = |got: &Tensor, want: Vec<f64>| -> Result<()> {
-            for (got, want) in got.to_f64()?.into_iter().zip(want) {
-                // Random signs: sums of n terms of at most 1, whose roundings do not add up.
-                let roundings = (self.tokens.len() as f64).sqrt() * 2f64.powi(-20);
-                deviation.add(got, want, half_bit * want.abs() + roundings);
-            }
-            Ok(())
-        };
-        compare(&dwte, rows)?;
+        deviation.add_all(&dwte, rows, tolerance)?;
         if let (Some(dwpe), Some(want)) = (&dwpe, of_positions) {
-            compare(dwpe, want)?;
+            deviation.add_all(dwpe, want, tolerance)?;
         }
         Ok(deviation)
     }
@@ -216,11 +210,7 @@ impl Prepared for Backward {
     }
 }
 
-/// What rounding to a type adds, of the result.
-fn half_bit(dtype: DType) -> f64 {
-    match dtype {
-        DType::F16 => 2f64.powi(-11),
-        DType::BF16 => 2f64.powi(-8),
-        _ => 2f64.powi(-23),
-    }
+/// What rounding to a type adds, of the result; for f32 two roundings.
+fn rounding(dtype: DType) -> f64 {
+    half_bit(dtype).max(2f64.powi(-23))
 }

@@ -7,6 +7,7 @@ mod deviation;
 pub mod embedding;
 pub mod masked_softmax;
 mod measure;
+mod operands;
 pub mod pointwise;
 pub mod random;
 mod report;
@@ -22,6 +23,7 @@ use crate::ops::OPS;
 use crate::output;
 pub use case::{Bench, Case, Label, Prepared, Setting};
 use measure::Meter;
+pub use operands::Operands;
 use report::{Report, Row};
 
 #[derive(clap::Args)]

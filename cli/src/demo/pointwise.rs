@@ -3,8 +3,8 @@
 use warpwright::ops::{self, Approximate, Dropout};
 use warpwright::{DType, Result, Tensor, reference};
 
-use super::deviation::Deviation;
-use super::{Bench, Case, Label, Prepared, Setting, random};
+use super::deviation::{Deviation, rounded};
+use super::{Bench, Case, Label, Operands, Prepared, Setting, random};
 use crate::error::CliError;
 use crate::ops::FLOATS;
 
@@ -138,13 +138,8 @@ impl Function {
 /// slopes by 2^-14 of dy. Rounding adds half of the last bit.
 fn tolerance(dtype: DType, y: f64, reach: f64) -> f64 {
     let two_to = |exponent: i32| f64::from(exponent).exp2();
-    let (fast, half_bit, lowest) = match dtype {
-        DType::F16 => (two_to(-13) * y.abs() + two_to(-14) * reach, two_to(-11), two_to(-25)),
-        DType::BF16 => (two_to(-13) * y.abs() + two_to(-14) * reach, two_to(-8), 0.0),
-        _ => (0.0, 0.0, 0.0),
-    };
-    let computed = two_to(-19) * y.abs() + two_to(-19) * reach + two_to(-120);
-    computed + fast + half_bit * (y.abs() + computed + fast) + lowest
+    let fast = if dtype == DType::F32 { 0.0 } else { two_to(-13) * y.abs() + two_to(-14) * reach };
+    rounded(dtype, y, two_to(-19) * y.abs() + two_to(-19) * reach + two_to(-120) + fast)
 }
 
 struct PointwiseCase {
@@ -176,7 +171,7 @@ impl Case for PointwiseCase {
             let dtype = self.function.output(self.dtype);
             let outputs = self.function.outputs(self.shape);
             let outputs = outputs.iter().map(|shape| Tensor::uninit(&device, dtype, shape));
-            sets.push(Set { inputs, outputs: outputs.collect::<Result<_>>()? });
+            sets.push(Operands { inputs, outputs: outputs.collect::<Result<_>>()? });
         }
         Ok(Box::new(Pointwise { function: self.function, floor: self.bytes() as u64, sets }))
     }
@@ -185,12 +180,7 @@ impl Case for PointwiseCase {
 struct Pointwise {
     function: Function,
     floor: u64,
-    sets: Vec<Set>,
-}
-
-struct Set {
-    inputs: Vec<Tensor>,
-    outputs: Vec<Tensor>,
+    sets: Vec<Operands>,
 }
 
 impl Pointwise {
@@ -220,9 +210,7 @@ impl Pointwise {
                 }
                 _ => 0.0,
             };
-            for (got, want) in output.to_f64()?.into_iter().zip(want) {
-                deviation.add(got, want, tolerance(output.dtype(), want, reach));
-            }
+            deviation.add_all(output, want, |want| tolerance(output.dtype(), want, reach))?;
         }
         Ok(())
     }
@@ -238,7 +226,7 @@ impl Prepared for Pointwise {
     }
 
     fn compare(&self, set: usize) -> Result<Deviation> {
-        let Set { inputs, outputs } = &self.sets[set];
+        let Operands { inputs, outputs } = &self.sets[set];
         let mut deviation = Deviation::default();
         let [rows, cols] = [inputs[0].shape()[0], inputs[0].shape()[1]];
         if rows * cols <= COMPARE_ALL {

@@ -6,8 +6,8 @@ use warpwright::ops::{
 };
 use warpwright::{DType, Result, Tensor, reference};
 
-use super::deviation::Deviation;
-use super::{Bench, Case, Label, Prepared, Setting, random};
+use super::deviation::{Deviation, rounded};
+use super::{Bench, Case, Label, Operands, Prepared, Setting, random};
 use crate::error::CliError;
 use crate::ops::FLOATS;
 
@@ -171,14 +171,7 @@ fn exactly<const N: usize>(tensors: Vec<Tensor>) -> [Tensor; N] {
 ///
 /// Computed in f32: 2^-19 of the result and of the operands. Rounding adds half of the last bit.
 fn tolerance(dtype: DType, want: f64, reach: f64) -> f64 {
-    let two_to = |exponent: i32| f64::from(exponent).exp2();
-    let (half_bit, lowest) = match dtype {
-        DType::F16 => (two_to(-11), two_to(-25)),
-        DType::BF16 => (two_to(-8), 0.0),
-        _ => (0.0, 0.0),
-    };
-    let computed = two_to(-19) * (want.abs() + reach);
-    computed + half_bit * (want.abs() + computed) + lowest
+    rounded(dtype, want, (want.abs() + reach) * f64::from(1 << 19).recip())
 }
 
 struct RowCase {
@@ -248,7 +241,7 @@ impl Case for RowCase {
             let outputs = self.function.outputs().iter();
             let outputs =
                 outputs.map(|&kind| Tensor::uninit(&device, kind.dtype(self.dtype), &kind.shape(self.shape)));
-            sets.push(Set { inputs, outputs: outputs.collect::<Result<_>>()? });
+            sets.push(Operands { inputs, outputs: outputs.collect::<Result<_>>()? });
         }
         Ok(Box::new(OfRows { function: self.function, floor: self.bytes() as u64, sets }))
     }
@@ -257,12 +250,7 @@ impl Case for RowCase {
 struct OfRows {
     function: Function,
     floor: u64,
-    sets: Vec<Set>,
-}
-
-struct Set {
-    inputs: Vec<Tensor>,
-    outputs: Vec<Tensor>,
+    sets: Vec<Operands>,
 }
 
 /// The part at `at` of dimension `dim` of tensors of these kinds.
@@ -289,9 +277,7 @@ impl OfRows {
         for ((output, want), &kind) in outputs.iter().zip(wants).zip(self.function.outputs()) {
             if compares(kind) {
                 let reach = if kind == Columns { 2.0 * rows } else { 32.0 };
-                for (got, want) in output.to_f64()?.into_iter().zip(want) {
-                    deviation.add(got, want, tolerance(output.dtype(), want, reach));
-                }
+                deviation.add_all(output, want, |want| tolerance(output.dtype(), want, reach))?;
             }
         }
         Ok(())
@@ -308,7 +294,7 @@ impl Prepared for OfRows {
     }
 
     fn compare(&self, set: usize) -> Result<Deviation> {
-        let Set { inputs, outputs } = &self.sets[set];
+        let Operands { inputs, outputs } = &self.sets[set];
         let mut deviation = Deviation::default();
         let [rows, cols] = [inputs[0].shape()[0], inputs[0].shape()[1]];
         if rows * cols <= COMPARE_ALL {

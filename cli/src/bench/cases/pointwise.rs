@@ -8,6 +8,7 @@ use warpwright::{DType, Result, Tensor};
 
 use crate::bench::case::{Case, Prepared, Setting};
 use crate::bench::data::Data;
+use crate::demo::Operands;
 use crate::demo::pointwise::{DROPOUT, Function};
 use crate::ops::FLOATS;
 
@@ -93,12 +94,6 @@ fn flops(function: Function) -> usize {
     }
 }
 
-/// A set's tensors, in the order that [`Function::run`] takes.
-struct Set {
-    inputs: Vec<Tensor>,
-    outputs: Vec<Tensor>,
-}
-
 fn prepare(
     data: &Data,
     sets: usize,
@@ -111,18 +106,18 @@ fn prepare(
     let started =
         |tensor: Tensor, shape: &[usize]| tensor.narrow(0, skipped, tensor.len() - skipped)?.reshape(shape);
     let room = |shape: &[usize]| [shape.iter().product::<usize>() + skipped];
-    let set = || -> Result<Set> {
+    let set = || -> Result<Operands> {
         let input = |shape: &[usize]| started(data.numbers(1, dtype, &room(shape))?.remove(0), shape);
         let output = |shape: &Vec<usize>| {
             started(data.outputs(1, function.output(dtype), &room(shape))?.remove(0), shape)
         };
         let inputs = std::iter::once(shape.to_vec()).chain(function.others(shape));
-        Ok(Set {
+        Ok(Operands {
             inputs: inputs.map(|shape| input(&shape)).collect::<Result<_>>()?,
             outputs: function.outputs(shape).iter().map(output).collect::<Result<_>>()?,
         })
     };
-    let sets: Rc<[Set]> = (0..sets).map(|_| set()).collect::<Result<_>>()?;
+    let sets: Rc<[Operands]> = (0..sets).map(|_| set()).collect::<Result<_>>()?;
     Ok(Prepared::new(function.bytes(shape, dtype), "", move |set| {
         function.run(&sets[set].inputs, &sets[set].outputs)
     }))

@@ -2,10 +2,11 @@
 
 use std::rc::Rc;
 
-use warpwright::{DType, Result, Tensor};
+use warpwright::{DType, Result};
 
 use crate::bench::case::{Case, Prepared, Setting};
 use crate::bench::data::Data;
+use crate::demo::Operands;
 use crate::demo::rows::{Function, Kind, SCALE};
 use crate::ops::FLOATS;
 
@@ -39,12 +40,6 @@ fn case(op: &'static str, function: Function, shape: [usize; 2], dtype: DType) -
     case.torch([("scale", SCALE.into())]).flops(10 * shape[0] * shape[1])
 }
 
-/// A set's tensors, in the order that [`Function::run`] takes.
-struct Set {
-    inputs: Vec<Tensor>,
-    outputs: Vec<Tensor>,
-}
-
 fn prepare(
     data: &Data,
     sets: usize,
@@ -52,16 +47,16 @@ fn prepare(
     shape: [usize; 2],
     dtype: DType,
 ) -> Result<Prepared> {
-    let set = || -> Result<Set> {
+    let set = || -> Result<Operands> {
         // What a forward pass would have saved is random here, which takes as long.
         let input = |kind: &Kind| Ok(data.numbers(1, kind.dtype(dtype), &kind.shape(shape))?.remove(0));
         let output = |kind: &Kind| Ok(data.outputs(1, kind.dtype(dtype), &kind.shape(shape))?.remove(0));
-        Ok(Set {
+        Ok(Operands {
             inputs: function.inputs().iter().map(input).collect::<Result<_>>()?,
             outputs: function.outputs().iter().map(output).collect::<Result<_>>()?,
         })
     };
-    let sets: Rc<[Set]> = (0..sets).map(|_| set()).collect::<Result<_>>()?;
+    let sets: Rc<[Operands]> = (0..sets).map(|_| set()).collect::<Result<_>>()?;
     Ok(Prepared::new(function.bytes(shape, dtype), "", move |set| {
         function.run(&sets[set].inputs, &sets[set].outputs)
     }))

@@ -155,10 +155,7 @@ impl Prepared for Softmax {
             |x: &Tensor, mask: Option<&Tensor>, y: &Tensor, query: Option<usize>| -> Result<()> {
                 let offset = query.map(|query| query as i32 + self.shape[3] as i32 - self.shape[2] as i32);
                 let want = reference::masked_softmax(x, &self.form.parameters(self.scale, mask, offset))?;
-                for (got, want) in y.to_f64()?.into_iter().zip(want) {
-                    deviation.add(got, want, softmax_tolerance(y.dtype(), want));
-                }
-                Ok(())
+                deviation.add_all(y, want, |want| softmax_tolerance(y.dtype(), want))
             };
         if x.len() <= COMPARE_ALL {
             compare(x, mask.as_ref(), y, None)?;
