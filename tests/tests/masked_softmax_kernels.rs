@@ -69,7 +69,7 @@ on_each_device! {
         for (x, choice) in [
             (&wide, Choice::Row { index: 0 }),
             (&wide, nowhere),
-            (&wide, Choice::Cluster { index: 0, blocks: 3 }),
+            (&wide, Choice::Cluster { index: 0, blocks: 3, slice: 32 }),
             (&stepped, Choice::Streamed),
             (&unaligned, Choice::Streamed),
         ] {

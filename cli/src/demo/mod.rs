@@ -2,6 +2,7 @@
 //! timed against what the machine allows.
 
 mod case;
+pub mod cross_entropy;
 mod data;
 mod deviation;
 pub mod embedding;

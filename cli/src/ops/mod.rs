@@ -3,6 +3,7 @@
 pub mod add;
 pub mod bias_gelu;
 pub mod cast;
+pub mod cross_entropy;
 pub mod dropout;
 pub mod embedding;
 pub mod gelu;
@@ -74,6 +75,8 @@ pub static OPS: &[&Op] = &[
     &rms_norm::OP,
     &rms_norm::BACKWARD,
     &softmax_backward::OP,
+    &cross_entropy::OP,
+    &cross_entropy::BACKWARD,
 ];
 
 /// The floating-point types.

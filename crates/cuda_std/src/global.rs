@@ -135,6 +135,21 @@ impl<T: Copy> Global<T> {
     }
 }
 
+impl<T: Copy> Global<T> {
+    /// Reads the bits of element `index`, of one, two or four bytes, or gives `otherwise`: a predicated load, without a
+    /// branch.
+    ///
+    /// # Safety
+    /// Where `when` holds, the element must exist and be initialised.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn get_bits_if(self, when: bool, index: usize, otherwise: u32) -> u32 {
+        const { assert!(size_of::<T>() <= 4) };
+        // SAFETY: the caller's contract.
+        unsafe { imp::get_bits_if::<T>(self.raw, when, index, otherwise) }
+    }
+}
+
 impl<T: Copy> GlobalMut<T> {
     /// Writes element `index`.
     ///

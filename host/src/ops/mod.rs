@@ -5,6 +5,7 @@ mod add;
 mod bias_gelu;
 mod cast;
 mod column_sums;
+mod cross_entropy;
 mod dropout;
 mod embedding;
 mod gelu;
@@ -22,6 +23,10 @@ pub use bias_gelu::{
     bias_gelu_shape,
 };
 pub use cast::{cast, cast_into, cast_shape};
+pub use cross_entropy::{
+    CrossEntropy, CrossEntropyGradient, Reduction, cross_entropy, cross_entropy_backward,
+    cross_entropy_backward_into, cross_entropy_backward_shape, cross_entropy_into, cross_entropy_shape,
+};
 pub use dropout::{
     Dropout, dropout, dropout_backward, dropout_backward_into, dropout_backward_shape, dropout_into,
     dropout_shape,

@@ -1,5 +1,6 @@
 //! The operations in float64 on the CPU, written as the formulas are: what results are compared with.
 
+mod cross_entropy;
 mod elementwise;
 mod embedding;
 mod gelu;
@@ -9,6 +10,7 @@ mod normal;
 mod norms;
 mod softmax_backward;
 
+pub use cross_entropy::cross_entropy_backward;
 pub use elementwise::{add, dropout};
 pub use embedding::{embedding, embedding_backward};
 pub use gelu::{bias_gelu, bias_gelu_backward, gelu, gelu_backward};

@@ -1,14 +1,18 @@
-//! Rows held in the registers of a thread-block cluster (sm_90a): read once, written once.
+//! Rows held by a thread-block cluster (sm_90a), in registers and shared memory: read once, written once.
 //!
 //! Each block takes a slice of the row; the warps of all blocks exchange their (maximum, sum) through
-//! distributed shared memory.
+//! distributed shared memory. A multiprocessor has about as much shared memory as registers for scores, and what it holds
+//! decides how long loads, the exchange and stores may take without the memory falling idle.
 
+use super::ending::{End, Ending, Share, Softmax};
 use super::exchange::Exchange;
-use super::held::Held;
+use super::held::{Held, finite_or_zero};
 use super::locate::locate;
+use super::loose::Loose;
+use super::nan_row::store_nan_row;
 use super::packed_scores::Packed;
-use super::register_rows::{Partial, load_packs, store_packs};
-use super::store::store_nan_row;
+use super::register_rows::{Partial, exponentiate, load_packs, max_of, store_packs};
+use super::staged::Staged;
 use super::wide_scores::Wide;
 use super::{Operands, Params};
 use cuda_std::prelude::*;
@@ -16,21 +20,27 @@ use cuda_std::prelude::*;
 /// Most blocks of a cluster (beyond 8 the launch must allow it).
 pub const MAX_CLUSTER: u32 = 16;
 
-/// Rows of at most `LANES·PACKS` packs times the cluster's size.
+/// Rows of at most `p.slice` packs times the cluster's size; a thread has `PACKS` packs of a slice in registers and up to
+/// `STAGED` in shared memory, whose masks it reads almost one by one: masked rows do better without.
 ///
 /// # Safety
-/// As [`row()`](fn@super::row); the grid has one cluster a row.
+/// As [`row()`](fn@super::row); the grid has one cluster a row, and a block 16·`LANES` bytes of dynamic shared memory for
+/// each of a thread's packs beyond `PACKS`. Where `STAGED` is 0, slices are `LANES·PACKS` packs, rows not ragged and masks not
+/// skewed.
 #[kernel(
     family = "masked_softmax",
     types = [f32, f16, bf16],
     requires = "sm_90a",
     instances = [
-        { LANES: 256, PACKS: 8; threads: 256, min_blocks: 4 },
-        { LANES: 512, PACKS: 8; threads: 512, min_blocks: 2 },
-        { LANES: 1024, PACKS: 8; threads: 1024, min_blocks: 1 },
+        { LANES: 256, PACKS: 8, STAGED: 0; threads: 256, min_blocks: 4 },
+        { LANES: 512, PACKS: 8, STAGED: 0; threads: 512, min_blocks: 2 },
+        { LANES: 1024, PACKS: 8, STAGED: 0; threads: 1024, min_blocks: 1 },
+        { LANES: 256, PACKS: 5, STAGED: 11; threads: 256, min_blocks: 4 },
+        { LANES: 512, PACKS: 5, STAGED: 11; threads: 512, min_blocks: 2 },
+        { LANES: 1024, PACKS: 5, STAGED: 11; threads: 1024, min_blocks: 1 },
     ],
 )]
-pub unsafe fn cluster_row<T: Float, const LANES: usize, const PACKS: usize>(
+pub unsafe fn cluster_row<T: Float, const LANES: usize, const PACKS: usize, const STAGED: usize>(
     x: Global<T>,
     mask: Global<u8>,
     lengths: Global<i32>,
@@ -42,7 +52,7 @@ pub unsafe fn cluster_row<T: Float, const LANES: usize, const PACKS: usize>(
 ) {
     let operands = Operands { x, mask, lengths, starts, y, lengths_fault, starts_fault };
     // SAFETY: the caller's contract.
-    unsafe { cluster::<T, Packed, LANES, PACKS>(&operands, &p) }
+    unsafe { cluster::<T, Packed, _, LANES, PACKS, STAGED>(&operands, &p, &Softmax) }
 }
 
 /// [`cluster_row()`](fn@cluster_row) with a bias.
@@ -53,9 +63,9 @@ pub unsafe fn cluster_row<T: Float, const LANES: usize, const PACKS: usize>(
     family = "masked_softmax",
     types = [f32, f16, bf16],
     requires = "sm_90a",
-    instances = [{ LANES: 512, PACKS: 4; threads: 512, min_blocks: 1 }],
+    instances = [{ LANES: 512, PACKS: 4, STAGED: 0; threads: 512, min_blocks: 1 }],
 )]
-pub unsafe fn cluster_row_bias<T: Float, const LANES: usize, const PACKS: usize>(
+pub unsafe fn cluster_row_bias<T: Float, const LANES: usize, const PACKS: usize, const STAGED: usize>(
     x: Global<T>,
     mask: Global<u8>,
     lengths: Global<i32>,
@@ -67,29 +77,81 @@ pub unsafe fn cluster_row_bias<T: Float, const LANES: usize, const PACKS: usize>
 ) {
     let operands = Operands { x, mask, lengths, starts, y, lengths_fault, starts_fault };
     // SAFETY: the caller's contract.
-    unsafe { cluster::<T, Wide, LANES, PACKS>(&operands, &p) }
+    unsafe { cluster::<T, Wide, _, LANES, PACKS, STAGED>(&operands, &p, &Softmax) }
 }
 
+/// # Safety
+/// As [`cluster_row()`](fn@cluster_row), and the ending's.
 #[inline(always)]
-unsafe fn cluster<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
+pub(super) unsafe fn cluster<
+    T: Float,
+    H: Held<T>,
+    E: Ending<T>,
+    const LANES: usize,
+    const PACKS: usize,
+    const STAGED: usize,
+>(
     operands: &Operands<T>,
     p: &Params,
+    ending: &E,
 ) {
     let (size, rank) = (cuda_std::cluster::size(), cuda_std::cluster::rank());
-    let thread = thread::thread_idx_x();
-    let first = rank * (LANES * PACKS) as u32 + thread;
+    let (number, thread) = (cuda_std::cluster::index(), thread::thread_idx_x());
+    // Where all registers are for packs, none is left for what lies crookedly.
+    let p =
+        &if const { STAGED == 0 && !H::BIASED } { Params { ragged: 0, mask_skewed: 0, ..*p } } else { *p };
+    // Without shared memory a slice is what the registers hold.
+    let in_registers = (LANES * PACKS) as u32;
+    let packs = if const { STAGED == 0 } { in_registers } else { p.slice };
+    let first = rank * packs + thread;
     // SAFETY: the caller's contract.
     unsafe {
         let exchange = Exchange::<LANES>::begin();
-        let row = locate(operands, p, cuda_std::cluster::index());
-        let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, first);
-        let mine = Partial::of_held(&mut held, p);
-        let total = exchange.agree(mine, p);
-        if total.sum.is_nan() {
-            store_nan_row(operands, p, &row, rank * LANES as u32 + thread, size * LANES as u32);
+        let (known, row) = ending.begin(p, number, locate(operands, p, number));
+        let slice = if const { STAGED == 0 } { row } else { row.slice::<T>(rank * packs, packs) };
+        let staged = Staged::<T, LANES, STAGED>::begin(
+            operands,
+            p,
+            &slice,
+            first + in_registers,
+            packs.saturating_sub(in_registers),
+        );
+        let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &slice, first);
+        // The first block has the loose elements.
+        let loose = Loose::<T, H, LANES>::load(operands, p, &row, rank * LANES as u32 + thread).scores();
+        let mine = if const { STAGED == 0 } {
+            Partial::of_held(&mut held, loose, operands, p)
         } else {
-            let end = mine.normaliser(total, p);
-            store_packs::<T, H, LANES, PACKS>(operands.y, p, &row, first, held, &end);
+            let most = float::max_nan(loose.max(max_of::<T, H, PACKS>(&held)), staged.prepare(operands));
+            let maximum = warp::max::<f32, 32>(most);
+            let base = finite_or_zero(maximum);
+            let sum = exponentiate::<T, H, PACKS>(&mut held, p, base, 0.0);
+            let sum = loose.renewed(operands, true).sum(p.exponent, base, staged.exponentiate(base, sum));
+            Partial { maximum, sum: warp::sum::<f32, 32>(sum) }
+        };
+        let total = exchange.agree(mine, p);
+        let share = Share {
+            row: &row,
+            first: rank * packs,
+            packs,
+            loose: rank == 0,
+            lane: thread,
+            lanes: LANES as u32,
+        };
+        if E::is_nan(known, total.sum) {
+            if ending.stores() {
+                store_nan_row(operands, p, &row, rank * LANES as u32 + thread, size * LANES as u32);
+            }
+            ending.finish(operands, p, known, &share, End::Nan);
+        } else {
+            let softmax = mine.normaliser(total, p);
+            if ending.stores() {
+                let end = E::normaliser(known, softmax);
+                store_packs::<T, H, LANES, PACKS>(operands.y, p, &slice, first, held, &end);
+                staged.store(operands.y, &end);
+                loose.renewed(operands, true).store(operands.y, &end);
+            }
+            ending.finish(operands, p, known, &share, End::Number(softmax));
         }
     }
 }

@@ -23,10 +23,17 @@ impl<const LANES: usize> Exchange<LANES> {
     /// All threads of the cluster call, once a launch, and then [`Self::agree`].
     #[inline(always)]
     pub unsafe fn begin() -> Self {
-        const { assert!(2 * super::MAX_CLUSTER as usize * LANES / 32 <= 1024) };
+        const { assert!(super::MAX_CLUSTER as usize * LANES / 16 <= 1024) };
         // SAFETY: a thread's own words.
         unsafe {
-            let words = shared_array!(masked_softmax_exchange: [u64; 1024]);
+            // Shared memory that is not taken is the first-level cache's.
+            let words = if const { LANES <= 256 } {
+                shared_array!(masked_softmax_exchange_256: [u64; 256])
+            } else if const { LANES <= 512 } {
+                shared_array!(masked_softmax_exchange_512: [u64; 512])
+            } else {
+                shared_array!(masked_softmax_exchange_1024: [u64; 1024])
+            };
             let mut i = thread::thread_idx_x();
             while i < 2 * cluster::size() * Self::WARPS {
                 words.set(i, 0);

@@ -2,8 +2,8 @@
 //!
 //! Loading goes in phases, so that all loads of a thread are in flight before the first is used: the words
 //! of x ([`read_x`]), the mask's ([`Held::read_mask`]), then arithmetic alone ([`Held::prepare`]). What a
-//! phase cannot read as a pack (the end of x, a mask that is not aligned with x) it reads element by element
-//! in a rolled loop behind a branch that aligned rows never take.
+//! phase cannot read as a pack (of a mask that is not aligned with x) it reads element by element in a rolled loop
+//! behind a branch that aligned rows never take.
 
 use super::{Exponent, Operands, Params, locate::Row};
 use cuda_std::bits;
@@ -42,6 +42,8 @@ pub(crate) trait Held<T: Float>: Copy {
     fn exponentiate(&mut self, exponent: Exponent, maximum: f32, start: f32) -> f32;
     /// [`Self::exponentiate`] with `shift` from [`Exponent::shift`], where the type has a shorter way.
     fn exponentiate_by(&mut self, exponent: Exponent, shift: f32, start: f32) -> f32;
+    /// Whether there may be a bias.
+    const BIASED: bool;
     /// Whether `exponentiate_by` and `normalise_by` may be used.
     const SHIFTS: bool;
     /// The results.
@@ -59,6 +61,10 @@ pub(crate) struct Normaliser {
     pub log2_sum: f32,
     /// What kept exponentials are multiplied by.
     pub factor: f32,
+    /// What exponentials relative to `maximum` are multiplied by.
+    pub inverse_sum: f32,
+    /// What is XORed into each word of the results.
+    pub signs: u32,
 }
 
 impl Normaliser {
@@ -68,10 +74,32 @@ impl Normaliser {
         let empty = sum == 0.0;
         // A part of the row with nothing kept has 0 for its maximum, perhaps above the row's.
         let below = float::min_nan(kept_maximum - maximum, 0.0);
+        let inverse_sum = if empty { 0.0 } else { float::rcp(sum) };
         Normaliser {
             maximum,
             log2_sum: if empty { f32::INFINITY } else { float::log2(sum) },
-            factor: if empty { 0.0 } else { exponent.exp(below) * float::rcp(sum) },
+            factor: if empty { 0.0 } else { exponent.exp(below) * inverse_sum },
+            inverse_sum,
+            signs: 0,
+        }
+    }
+
+    /// A single result with its sign.
+    #[inline(always)]
+    pub fn signed(&self, result: f32) -> f32 {
+        f32::from_bits(result.to_bits() ^ (self.signs & 1 << 31))
+    }
+
+    /// For results that are multiplied by a number.
+    #[inline(always)]
+    pub fn times<T: Float>(self, number: f32) -> Self {
+        let size = number.abs();
+        Normaliser {
+            log2_sum: self.log2_sum - float::log2(size),
+            factor: self.factor * size,
+            inverse_sum: self.inverse_sum * size,
+            signs: if number < 0.0 { T::SIGN_WORD } else { 0 },
+            ..self
         }
     }
 }
@@ -99,28 +127,14 @@ pub(crate) unsafe fn read_x<T: Float, const LANES: usize, const PACKS: usize>(
     row: &Row,
     first: u32,
 ) -> [Pack; PACKS] {
-    let pack = T::PER_PACK as i64;
-    // SAFETY: a pack that is read whole is inside x, and so are kept elements.
-    unsafe {
-        let mut x = [[T::NEG_INFINITY_WORD ^ p.flip; 4]; PACKS];
-        // The rare branch first, while few registers are in use.
-        if p.ragged != 0 && row.x + row.end as i64 + pack > p.x_len {
-            for i in 0..PACKS {
-                let column = column::<T, LANES>(first, i);
-                let at = row.x + column as i64;
-                if row.keeps_some::<T>(column) && at + pack > p.x_len {
-                    x[i] = gather::<T>(row, column, |e| operands.x.get((at + e as i64) as usize).bits());
-                }
-            }
-        }
-        for i in 0..PACKS {
-            let column = column::<T, LANES>(first, i);
-            let at = row.x + column as i64;
-            let when = row.keeps_some::<T>(column) & ((p.ragged == 0) | (at + pack <= p.x_len));
-            x[i] = operands.x.get_pack_or(when, at as usize, x[i]);
-        }
-        x
+    let mut x = [[0; 4]; PACKS];
+    for i in 0..PACKS {
+        let column = column::<T, LANES>(first, i);
+        let (when, at) = (row.keeps_some::<T>(column), row.x + column as i64);
+        // SAFETY: packs with kept columns are inside x.
+        x[i] = unsafe { operands.x.get_pack_or(when, at as usize, [T::NEG_INFINITY_WORD ^ p.flip; 4]) };
     }
+    x
 }
 
 /// A pack from its kept elements, read one by one in a loop that is not unrolled; 0 elsewhere.
@@ -130,7 +144,7 @@ pub(super) fn gather<T: Float>(row: &Row, column: i32, read: impl Fn(u32) -> u32
     let width = 32 / T::PER_WORD as u32;
     let mut element = 0;
     while element < bits::opaque(T::PER_PACK as u32) {
-        if row.keeps(column + element as i32) {
+        if row.keeps_in_pack(column + element as i32) {
             let value = read(element) << (width * (element % T::PER_WORD as u32));
             for w in 0..4 {
                 pack[w] |= if w as u32 == element / T::PER_WORD as u32 { value } else { 0 };

@@ -15,12 +15,13 @@
 //! | kernel | rows it serves | launch |
 //! | --- | --- | --- |
 //! | [`row()`](fn@row), [`long_row()`](fn@long_row), [`row_bias()`](fn@row_bias) | held in registers | lanes of a warp, a warp or a block a row |
-//! | [`cluster_row()`](fn@cluster_row), [`cluster_row_bias()`](fn@cluster_row_bias) | held in the registers of a cluster (sm_90a) | up to 16 blocks a row |
+//! | [`cluster_row()`](fn@cluster_row), [`cluster_row_bias()`](fn@cluster_row_bias) | held in the registers and the shared memory of a cluster (sm_90a) | up to 16 blocks a row |
 //! | [`streamed()`](fn@streamed), [`streamed_bias()`](fn@streamed_bias) | longer: read twice, the second time partly from L2 | a block a row |
 //! | [`strided()`](fn@strided) | columns or masks with any stride, unaligned bases | a warp a row, element by element |
 //!
-//! A row that does not start at a multiple of 16 bytes is read as the aligned packs that cover it; what
-//! belongs to its neighbours counts as masked. Stores touch the row alone.
+//! A row is cut into the whole aligned 16-byte packs that lie inside of it, and the *loose* elements before and behind
+//! them, at most two packs less two elements, which lanes read and write one by one. So nothing of a neighbouring row
+//! is touched.
 //!
 //! Source: Milakov and Gimelshein 2018 (one-pass maximum and sum); the row and cluster layouts follow
 //! docs/PERFORMANCE.md's measurements.
@@ -31,18 +32,23 @@
 #![allow(clippy::too_many_arguments)]
 
 mod cluster_rows;
+mod cross_entropy;
+mod ending;
 mod exchange;
 mod exponent;
 mod held;
 mod locate;
+mod loose;
+mod nan_row;
 mod packed_scores;
 mod register_rows;
-mod store;
+mod staged;
 mod streamed_rows;
 mod strided_rows;
 mod wide_scores;
 
 pub use cluster_rows::*;
+pub use cross_entropy::*;
 pub use exponent::Exponent;
 pub use locate::{MAX_ROW_DIMS, RowDim};
 pub use register_rows::*;
@@ -81,9 +87,7 @@ pub struct Params {
     pub starts_base: i64,
     /// Query position of row 0.
     pub query_base: i64,
-    /// Elements of x from its first; packs beyond are read element by element.
-    pub x_len: i64,
-    /// Elements of the mask, likewise.
+    /// Elements of the mask from its first; words beyond are not read.
     pub mask_len: i64,
     /// Column stride of x; other than 1 in `strided` only.
     pub x_stride: i64,
@@ -106,7 +110,7 @@ pub struct Params {
     pub mask_invert: u32,
     /// XORed into each word of x: sign bits for a negative scale (the exponent has its magnitude), else 0.
     pub flip: u32,
-    /// 1 where rows may start at any element or end inside a pack.
+    /// 1 where rows may start at any element or end inside a pack: they may have loose elements.
     pub ragged: u32,
     /// 1 where `lengths` is given.
     pub has_lengths: u32,
@@ -116,10 +120,14 @@ pub struct Params {
     pub causal: u32,
     /// Added to the query index to give the last kept column.
     pub causal_offset: i32,
+    /// Packs of a row that each block of a cluster takes.
+    pub slice: u32,
+    /// 1 where the mask's packs may begin at any byte.
+    pub mask_skewed: u32,
 }
 cuda_std::plain_parameter!(Params);
 // No padding: every byte of the parameter is a field's.
-const _: () = assert!(size_of::<Params>() == MAX_ROW_DIMS * 56 + 10 * 8 + 3 * 4 + 13 * 4);
+const _: () = assert!(size_of::<Params>() == MAX_ROW_DIMS * 56 + 9 * 8 + 3 * 4 + 15 * 4);
 
 /// The operands, as every kernel takes them.
 #[derive(Clone, Copy)]

@@ -13,6 +13,7 @@ impl<T: Float> Held<T> for Packed {
     /// A byte an element.
     type Mask = [u32; 2];
     const EMPTY: Self = Packed([0; 4]);
+    const BIASED: bool = false;
     const SHIFTS: bool = T::PER_WORD == 2;
 
     #[inline(always)]
@@ -26,49 +27,44 @@ impl<T: Float> Held<T> for Packed {
             return [[0; 2]; PACKS];
         }
         let mut masks = [[0; 2]; PACKS];
-        // SAFETY: words that are read are inside the mask, and so are kept elements.
+        // SAFETY: the mask has a byte for each kept column; words beyond them are read where the mask holds them.
         unsafe {
-            if row.mask & (T::PER_PACK as i64 - 1) == 0 {
-                // Aligned like the packs of x; a pack that leaves the mask at either end waits.
-                let (begin, end) = columns_inside(row.mask, p.mask_len);
+            if p.mask_skewed == 0 {
                 for i in 0..PACKS {
                     let column = column::<T, LANES>(first, i);
-                    let when = row.keeps_some::<T>(column)
-                        & ((p.ragged == 0) | ((column >= begin) & (column + T::PER_PACK as i32 <= end)));
-                    let at = (row.mask + column as i64) as usize;
+                    let (when, at) = (row.keeps_some::<T>(column), (row.mask + column as i64) as usize);
                     masks[i] = if const { T::PER_PACK == 8 } {
                         operands.mask.get_8_if(when, at, 0)
                     } else {
                         [operands.mask.get_4_if(when, at, 0), 0]
                     };
                 }
-            } else {
-                // The aligned words that cover the bytes, shifted into place.
-                let skew = (row.mask & 3) as i32;
-                let (begin, end) = columns_inside(row.mask - skew as i64, p.mask_len);
-                for i in 0..PACKS {
-                    let column = column::<T, LANES>(first, i);
-                    let kept = row.keeps_some::<T>(column);
-                    let word = |number: i32| {
-                        let at = column + 4 * number;
-                        let inside = kept & (at >= begin) & (at + 4 <= end);
-                        operands.mask.get_4_if(inside, (row.mask - skew as i64 + at as i64) as usize, 0)
-                    };
-                    let words = [word(0), word(1), if const { T::PER_PACK == 8 } { word(2) } else { 0 }];
-                    let by = 8 * skew as u32;
-                    masks[i][0] = bits::funnel_right(words[0], words[1], by);
-                    if const { T::PER_PACK == 8 } {
-                        masks[i][1] = bits::funnel_right(words[1], words[2], by);
-                    }
+                return masks;
+            }
+            // The aligned words that cover the bytes, shifted into place.
+            let skew = (row.mask & 3) as i32;
+            let origin = row.mask - skew as i64;
+            // In window columns, and as a 32-bit number.
+            let end = (p.mask_len - origin).min(i32::MAX as i64 - 64) as i32;
+            for i in 0..PACKS {
+                let column = column::<T, LANES>(first, i);
+                let kept = row.keeps_some::<T>(column);
+                let word = |number: i32| {
+                    let at = column + 4 * number;
+                    operands.mask.get_4_if(kept & (at + 4 <= end), (origin + at as i64) as usize, 0)
+                };
+                let words = [word(0), word(1), if const { T::PER_PACK == 8 } { word(2) } else { 0 }];
+                let by = 8 * skew as u32;
+                masks[i][0] = bits::funnel_right(words[0], words[1], by);
+                if const { T::PER_PACK == 8 } {
+                    masks[i][1] = bits::funnel_right(words[1], words[2], by);
                 }
             }
-            // At the ends of the mask, byte by byte: a rare loop, not unrolled.
-            let (begin, end) = columns_inside(row.mask, p.mask_len);
-            if p.ragged != 0 && (row.low < begin + 8 || row.high + 8 > end) || row.mask & 3 != 0 {
+            // At the end of the mask, byte by byte: a rare loop, not unrolled.
+            if row.high_packed + 4 > end {
                 for i in 0..PACKS {
                     let column = column::<T, LANES>(first, i);
-                    let near_end = column < begin + 8 || column + T::PER_PACK as i32 + 8 > end;
-                    if row.keeps_some::<T>(column) && near_end {
+                    if row.keeps_some::<T>(column) && column + T::PER_PACK as i32 + 4 > end {
                         masks[i] = gather_bytes::<T>(row, column, |element| {
                             operands.mask.get((row.mask + (column + element) as i64) as usize) as u32
                         });
@@ -113,7 +109,7 @@ impl<T: Float> Held<T> for Packed {
         let anywhere = p.scale == 0.0 || (p.has_lengths | p.has_starts | p.causal) != 0;
         if anywhere || row.splits_packs::<T>() {
             for i in 0..PACKS {
-                let kept = within::<T>(row.high - column::<T, LANES>(first, i));
+                let kept = within::<T>(row.high_packed - column::<T, LANES>(first, i));
                 // Rows of different lengths: some lane of a warp has an edge in any pack, and a branch costs more
                 // than it saves. Else the edge is in the last pack, which few lanes have.
                 if anywhere || kept < T::PER_PACK as i32 {
@@ -122,9 +118,9 @@ impl<T: Float> Held<T> for Packed {
                     }
                 }
             }
-            if row.low & (T::PER_PACK as i32 - 1) != 0 || p.scale == 0.0 {
+            if row.low_packed & (T::PER_PACK as i32 - 1) != 0 || p.scale == 0.0 {
                 for i in 0..PACKS {
-                    let dropped = within::<T>(row.low - column::<T, LANES>(first, i));
+                    let dropped = within::<T>(row.low_packed - column::<T, LANES>(first, i));
                     if anywhere || i == 0 {
                         for w in 0..4 {
                             x[i][w] = bits::select(T::from_mask(w, dropped), x[i][w], T::NEG_INFINITY_WORD);
@@ -221,7 +217,7 @@ fn gather_bytes<T: Float>(row: &Row, column: i32, read: impl Fn(i32) -> u32) -> 
     let mut bytes = [0; 2];
     let mut element = 0;
     while element < bits::opaque(T::PER_PACK as u32) {
-        if row.keeps(column + element as i32) {
+        if row.keeps_in_pack(column + element as i32) {
             let byte = read(element as i32) << (8 * (element % 4));
             bytes[0] |= if element < 4 { byte } else { 0 };
             bytes[1] |= if element < 4 { 0 } else { byte };
@@ -229,12 +225,4 @@ fn gather_bytes<T: Float>(row: &Row, column: i32, read: impl Fn(i32) -> u32) -> 
         element += 1;
     }
     bytes
-}
-
-/// The window columns whose index in an operand, `origin` + column, is in `0..length`; saturated, so that
-/// it can be compared in 32 bits.
-#[inline(always)]
-fn columns_inside(origin: i64, length: i64) -> (i32, i32) {
-    let saturate = |column: i64| column.max(-(1 << 30)).min(i32::MAX as i64 - 64) as i32;
-    (saturate(-origin), saturate(length - origin))
 }

@@ -4,10 +4,12 @@
 //! in flight; longer rows take a block of `LANES` threads, whose warps meet once: each brings its own
 //! maximum and its sum relative to that.
 
+use super::ending::{End, Ending, Share, Softmax};
 use super::held::{Held, Normaliser, column, finite_or_zero, read_x};
 use super::locate::{Row, locate};
+use super::loose::{Loose, Scores};
+use super::nan_row::store_nan_row;
 use super::packed_scores::Packed;
-use super::store::{store, store_nan_row};
 use super::wide_scores::Wide;
 use super::{Operands, Params};
 use cuda_std::prelude::*;
@@ -45,7 +47,7 @@ use cuda_std::prelude::*;
         { LANES: 128, PACKS: 3; threads: 128 },
         { LANES: 128, PACKS: 4; threads: 128 },
         { LANES: 256, PACKS: 2; threads: 256 },
-        { LANES: 128, PACKS: 5; threads: 128 },
+        { LANES: 128, PACKS: 5; threads: 128, min_blocks: 8 },
         { LANES: 256, PACKS: 4; threads: 256 },
         { LANES: 256, PACKS: 5; threads: 256 },
         { LANES: 512, PACKS: 4; threads: 512, min_blocks: 2 },
@@ -63,7 +65,7 @@ pub unsafe fn row<T: Float, const LANES: usize, const PACKS: usize>(
 ) {
     let operands = Operands { x, mask, lengths, starts, y, lengths_fault, starts_fault };
     // SAFETY: the caller's contract.
-    unsafe { rows::<T, Packed, LANES, PACKS>(&operands, &p) }
+    unsafe { rows::<T, Packed, _, LANES, PACKS>(&operands, &p, &Softmax) }
 }
 
 /// Longer rows held packed, for Hopper alone: the ptxas of other GPUs spills eight packs of a ragged row.
@@ -92,7 +94,7 @@ pub unsafe fn long_row<T: Float, const LANES: usize, const PACKS: usize>(
 ) {
     let operands = Operands { x, mask, lengths, starts, y, lengths_fault, starts_fault };
     // SAFETY: the caller's contract.
-    unsafe { rows::<T, Packed, LANES, PACKS>(&operands, &p) }
+    unsafe { rows::<T, Packed, _, LANES, PACKS>(&operands, &p, &Softmax) }
 }
 
 /// Rows with a bias, held in f32: registers for a row of 16-bit scores are `8·PACKS`.
@@ -127,7 +129,7 @@ pub unsafe fn row_bias<T: Float, const LANES: usize, const PACKS: usize>(
 ) {
     let operands = Operands { x, mask, lengths, starts, y, lengths_fault, starts_fault };
     // SAFETY: the caller's contract.
-    unsafe { rows::<T, Wide, LANES, PACKS>(&operands, &p) }
+    unsafe { rows::<T, Wide, _, LANES, PACKS>(&operands, &p, &Softmax) }
 }
 
 /// Rows of a launch of the [`row()`](fn@row) kernels that one block takes.
@@ -135,17 +137,20 @@ pub const fn rows_per_block(lanes: usize, threads: u32) -> u32 {
     if lanes > 32 { 1 } else { threads / lanes as u32 }
 }
 
+/// # Safety
+/// As [`row()`](fn@row), and the ending's.
 #[inline(always)]
-unsafe fn rows<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
+pub(super) unsafe fn rows<T: Float, H: Held<T>, E: Ending<T>, const LANES: usize, const PACKS: usize>(
     operands: &Operands<T>,
     p: &Params,
+    ending: &E,
 ) {
     // SAFETY: the caller's contract.
     unsafe {
         if const { LANES > 32 } {
-            block_row::<T, H, LANES, PACKS>(operands, p);
+            block_row::<T, H, E, LANES, PACKS>(operands, p, ending);
         } else {
-            warp_rows::<T, H, LANES, PACKS>(operands, p);
+            warp_rows::<T, H, E, LANES, PACKS>(operands, p, ending);
         }
     }
 }
@@ -210,7 +215,7 @@ unsafe fn prepare_part<T: Float, H: Held<T>, const LANES: usize, const PACKS: us
 /// Writes what [`load_packs`] loaded, normalised.
 ///
 /// # Safety
-/// As [`store`].
+/// `row` came from `locate`, and y holds it.
 #[inline(always)]
 pub(super) unsafe fn store_packs<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
     y: GlobalMut<T>,
@@ -220,20 +225,28 @@ pub(super) unsafe fn store_packs<T: Float, H: Held<T>, const LANES: usize, const
     held: [H; PACKS],
     end: &Normaliser,
 ) {
-    // SAFETY: the caller's contract.
-    unsafe {
-        if const { H::SHIFTS }
-            && let Some(shift) = p.exponent.shift(end.maximum)
-        {
-            let shift = shift + end.log2_sum;
-            for i in 0..PACKS {
-                let pack = held[i].normalise_by(p.exponent, shift);
-                store(y, p, row, column::<T, LANES>(first, i), pack);
+    // Where there are many packs, a branch for each keeps ptxas from computing all of them before the first is stored.
+    let (is_long, shift) =
+        (const { PACKS >= 6 }, if const { H::SHIFTS } { p.exponent.shift(end.maximum) } else { None });
+    let column = |i: usize| column::<T, LANES>(first, i);
+    let store = |when: bool, i: usize, pack: Pack| {
+        let pack = [pack[0] ^ end.signs, pack[1] ^ end.signs, pack[2] ^ end.signs, pack[3] ^ end.signs];
+        // SAFETY: whole packs are the row's.
+        unsafe { y.set_pack_if(when, (row.y + column(i) as i64) as usize, pack) };
+    };
+    if let Some(shift) = shift {
+        let shift = shift + end.log2_sum;
+        for i in 0..PACKS {
+            let when = column(i) < row.whole;
+            if !is_long || when {
+                store(is_long || when, i, held[i].normalise_by(p.exponent, shift));
             }
-        } else {
-            for i in 0..PACKS {
-                let pack = held[i].normalise(p.exponent, end);
-                store(y, p, row, column::<T, LANES>(first, i), pack);
+        }
+    } else {
+        for i in 0..PACKS {
+            let when = column(i) < row.whole;
+            if !is_long || when {
+                store(is_long || when, i, held[i].normalise(p.exponent, end));
             }
         }
     }
@@ -273,25 +286,42 @@ pub(super) fn exponentiate<T: Float, H: Held<T>, const PACKS: usize>(
 }
 
 #[inline(always)]
-unsafe fn warp_rows<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
+unsafe fn warp_rows<T: Float, H: Held<T>, E: Ending<T>, const LANES: usize, const PACKS: usize>(
     operands: &Operands<T>,
     p: &Params,
+    ending: &E,
 ) {
     let (group, lane) = (thread::thread_idx_x() / LANES as u32, thread::thread_idx_x() % LANES as u32);
     let number = thread::block_idx_x() * (thread::block_dim_x() / LANES as u32) + group;
     // SAFETY: the caller's contract. Lanes beyond the last row take part with an empty row, so the
     // collectives are whole.
     unsafe {
-        let row = if number < p.rows { locate(operands, p, number) } else { Row::NONE };
+        let is_row = number < p.rows;
+        let row = if is_row { locate(operands, p, number) } else { Row::NONE };
+        let (known, row) = ending.begin(p, number.min(p.rows - 1), row);
         let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, lane);
-        let maximum = finite_or_zero(warp::max::<f32, LANES>(max_of::<T, H, PACKS>(&held)));
-        let sum = exponentiate::<T, H, PACKS>(&mut held, p, maximum, 0.0);
+        let loose = Loose::<T, H, LANES>::load(operands, p, &row, lane).scores();
+        let most = loose.max(max_of::<T, H, PACKS>(&held));
+        let maximum = finite_or_zero(warp::max::<f32, LANES>(most));
+        let sum = exponentiate::<T, H, PACKS>(&mut held, p, maximum, loose.sum(p.exponent, maximum, 0.0));
         let sum = warp::sum::<f32, LANES>(sum);
-        if sum.is_nan() {
-            store_nan_row(operands, p, &row, lane, LANES as u32);
+        let share = Share::of_row(&row, lane, LANES);
+        // A row that is not there has no results, and no loss either.
+        if is_row && E::is_nan(known, sum) {
+            if ending.stores() {
+                store_nan_row(operands, p, &row, lane, LANES as u32);
+            }
+            ending.finish(operands, p, known, &share, End::Nan);
         } else {
-            let end = Normaliser::new(p.exponent, maximum, maximum, sum);
-            store_packs::<T, H, LANES, PACKS>(operands.y, p, &row, lane, held, &end);
+            let softmax = Normaliser::new(p.exponent, maximum, maximum, sum);
+            if ending.stores() {
+                let end = E::normaliser(known, softmax);
+                store_packs::<T, H, LANES, PACKS>(operands.y, p, &row, lane, held, &end);
+                loose.store(operands.y, &end);
+            }
+            if is_row {
+                ending.finish(operands, p, known, &share, End::Number(softmax));
+            }
         }
     }
 }
@@ -317,11 +347,33 @@ impl Partial {
 
     /// The partial of a warp whose lanes hold parts of a row: the exponentials are left relative to
     /// `finite_or_zero` of the warp's maximum.
+    ///
+    /// # Safety
+    /// As [`Loose::load`].
     #[inline(always)]
-    pub fn of_held<T: Float, H: Held<T>, const PACKS: usize>(held: &mut [H; PACKS], p: &Params) -> Partial {
-        let maximum = warp::max::<f32, 32>(max_of::<T, H, PACKS>(held));
-        let sum = exponentiate::<T, H, PACKS>(held, p, finite_or_zero(maximum), 0.0);
+    pub unsafe fn of_held<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
+        held: &mut [H; PACKS],
+        loose: Scores<T, H, LANES>,
+        operands: &Operands<T>,
+        p: &Params,
+    ) -> Partial {
+        let maximum = warp::max::<f32, 32>(loose.max(max_of::<T, H, PACKS>(held)));
+        let base = finite_or_zero(maximum);
+        let sum = exponentiate::<T, H, PACKS>(held, p, base, 0.0);
+        // SAFETY: the caller's contract.
+        let loose = unsafe { loose.renewed(operands, const { PACKS >= 8 }) };
+        let sum = loose.sum(p.exponent, base, sum);
         Partial { maximum, sum: warp::sum::<f32, 32>(sum) }
+    }
+
+    /// The partial of a thread that holds loose elements alone.
+    #[inline(always)]
+    pub fn of_loose<T: Float, H: Held<T>, const LANES: usize>(
+        loose: &Scores<T, H, LANES>,
+        p: &Params,
+    ) -> Partial {
+        let maximum = loose.max(f32::NEG_INFINITY);
+        Partial { maximum, sum: loose.sum(p.exponent, finite_or_zero(maximum), 0.0) }
     }
 
     /// The partial of both parts.
@@ -376,23 +428,34 @@ impl Partial {
 }
 
 #[inline(always)]
-unsafe fn block_row<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
+unsafe fn block_row<T: Float, H: Held<T>, E: Ending<T>, const LANES: usize, const PACKS: usize>(
     operands: &Operands<T>,
     p: &Params,
+    ending: &E,
 ) {
-    let lane = thread::thread_idx_x();
+    let (number, lane) = (thread::block_idx_x(), thread::thread_idx_x());
     // SAFETY: the caller's contract; the grid has one block a row.
     unsafe {
-        let row = locate(operands, p, thread::block_idx_x());
+        let (known, row) = ending.begin(p, number, locate(operands, p, number));
         let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, lane);
-        let mine = Partial::of_held(&mut held, p);
+        let loose = Loose::<T, H, LANES>::load(operands, p, &row, lane).scores();
+        let mine = Partial::of_held(&mut held, loose, operands, p);
         let scratch = shared_array!(masked_softmax_row_partials: [f32; 64]);
         let total = mine.over_block(p, scratch);
-        if total.sum.is_nan() {
-            store_nan_row(operands, p, &row, lane, LANES as u32);
+        let share = Share::of_row(&row, lane, LANES);
+        if E::is_nan(known, total.sum) {
+            if ending.stores() {
+                store_nan_row(operands, p, &row, lane, LANES as u32);
+            }
+            ending.finish(operands, p, known, &share, End::Nan);
         } else {
-            let end = mine.normaliser(total, p);
-            store_packs::<T, H, LANES, PACKS>(operands.y, p, &row, lane, held, &end);
+            let softmax = mine.normaliser(total, p);
+            if ending.stores() {
+                let end = E::normaliser(known, softmax);
+                store_packs::<T, H, LANES, PACKS>(operands.y, p, &row, lane, held, &end);
+                loose.renewed(operands, const { PACKS >= 8 }).store(operands.y, &end);
+            }
+            ending.finish(operands, p, known, &share, End::Number(softmax));
         }
     }
 }

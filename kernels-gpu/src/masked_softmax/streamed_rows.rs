@@ -3,11 +3,13 @@
 //! The second reading comes from L2 as far as the rows in flight fit there. Each thread keeps a running
 //! maximum and the sum relative to it, and rescales the sum when the maximum grows.
 
+use super::ending::{End, Ending, Share, Softmax};
 use super::held::{Held, finite_or_zero};
 use super::locate::locate;
+use super::loose::Loose;
+use super::nan_row::store_nan_row;
 use super::packed_scores::Packed;
 use super::register_rows::{Partial, exponentiate, load_packs, store_packs};
-use super::store::store_nan_row;
 use super::wide_scores::Wide;
 use super::{Operands, Params};
 use cuda_std::prelude::*;
@@ -33,7 +35,7 @@ pub unsafe fn streamed<T: Float, const LANES: usize, const PACKS: usize>(
 ) {
     let operands = Operands { x, mask, lengths, starts, y, lengths_fault, starts_fault };
     // SAFETY: the caller's contract.
-    unsafe { stream::<T, Packed, LANES, PACKS>(&operands, &p) }
+    unsafe { stream::<T, Packed, _, LANES, PACKS>(&operands, &p, &Softmax) }
 }
 
 /// Rows with a bias.
@@ -57,24 +59,28 @@ pub unsafe fn streamed_bias<T: Float, const LANES: usize, const PACKS: usize>(
 ) {
     let operands = Operands { x, mask, lengths, starts, y, lengths_fault, starts_fault };
     // SAFETY: the caller's contract.
-    unsafe { stream::<T, Wide, LANES, PACKS>(&operands, &p) }
+    unsafe { stream::<T, Wide, _, LANES, PACKS>(&operands, &p, &Softmax) }
 }
 
+/// # Safety
+/// As [`streamed()`](fn@streamed), and the ending's.
 #[inline(always)]
-unsafe fn stream<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
+pub(super) unsafe fn stream<T: Float, H: Held<T>, E: Ending<T>, const LANES: usize, const PACKS: usize>(
     operands: &Operands<T>,
     p: &Params,
+    ending: &E,
 ) {
-    let thread = thread::thread_idx_x();
+    let (number, thread) = (thread::block_idx_x(), thread::thread_idx_x());
     let step = (LANES * PACKS) as i32;
     let per_pack = T::PER_PACK as i32;
     // SAFETY: the caller's contract.
     unsafe {
-        let row = locate(operands, p, thread::block_idx_x());
-        let mut mine = Partial::EMPTY;
+        let (known, row) = ending.begin(p, number, locate(operands, p, number));
+        let loose = Loose::<T, H, LANES>::load(operands, p, &row, thread).scores();
+        let mut mine = Partial::of_loose(&loose, p);
         // Whole strides of the block that have kept columns.
-        let mut pack = row.low / per_pack / step * step;
-        while pack * per_pack < row.high {
+        let mut pack = row.low_packed / per_pack / step * step;
+        while pack * per_pack < row.high_packed {
             let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, pack as u32 + thread);
             mine = mine.and_held(&mut held, p);
             pack += step;
@@ -82,20 +88,29 @@ unsafe fn stream<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
         let mine = mine.over_warp(p);
         let scratch = shared_array!(masked_softmax_stream_partials: [f32; 64]);
         let total = mine.over_block(p, scratch);
-        if total.sum.is_nan() {
-            store_nan_row(operands, p, &row, thread, LANES as u32);
+        let share = Share::of_row(&row, thread, LANES);
+        if E::is_nan(known, total.sum) {
+            if ending.stores() {
+                store_nan_row(operands, p, &row, thread, LANES as u32);
+            }
+            ending.finish(operands, p, known, &share, End::Nan);
             return;
         }
-        let end = total.normaliser(total, p);
-        let maximum = finite_or_zero(total.maximum);
-        let mut pack = 0;
-        while pack * per_pack < row.end {
-            let first = pack as u32 + thread;
-            let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, first);
-            // Held exponentials are relative to the row's maximum; the sum is not needed again.
-            exponentiate::<T, H, PACKS>(&mut held, p, maximum, 0.0);
-            store_packs::<T, H, LANES, PACKS>(operands.y, p, &row, first, held, &end);
-            pack += step;
+        let softmax = total.normaliser(total, p);
+        if ending.stores() {
+            let end = E::normaliser(known, softmax);
+            let maximum = finite_or_zero(total.maximum);
+            let mut pack = 0;
+            while pack * per_pack < row.whole {
+                let first = pack as u32 + thread;
+                let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, first);
+                // Held exponentials are relative to the row's maximum; the sum is not needed again.
+                exponentiate::<T, H, PACKS>(&mut held, p, maximum, 0.0);
+                store_packs::<T, H, LANES, PACKS>(operands.y, p, &row, first, held, &end);
+                pack += step;
+            }
+            loose.store(operands.y, &end);
         }
+        ending.finish(operands, p, known, &share, End::Number(softmax));
     }
 }

@@ -1,11 +1,14 @@
 //! Rows whose columns are not neighbours in memory, or whose operands are not aligned alike: a warp a row,
 //! element by element. The cost: one load and one store instruction an element, twice read.
 
+use super::ending::{End, Ending, Share, Softmax};
 use super::held::finite_or_zero;
 use super::locate::{Row, locate};
+use super::loose::Element;
+use super::nan_row::store_nan_row;
 use super::register_rows::Partial;
-use super::store::store_nan_row;
-use super::{Operands, Params, mask_kind};
+use super::wide_scores::Wide;
+use super::{Operands, Params};
 use cuda_std::prelude::*;
 
 /// Rows of any layout.
@@ -24,6 +27,14 @@ pub unsafe fn strided<T: Float>(
     p: Params,
 ) {
     let operands = Operands { x, mask, lengths, starts, y, lengths_fault, starts_fault };
+    // SAFETY: the caller's contract.
+    unsafe { stride::<T, _>(&operands, &p, &Softmax) }
+}
+
+/// # Safety
+/// As [`strided()`](fn@strided), and the ending's.
+#[inline(always)]
+pub(super) unsafe fn stride<T: Float, E: Ending<T>>(operands: &Operands<T>, p: &Params, ending: &E) {
     let number = thread::block_idx_x() * (thread::block_dim_x() / warp::SIZE) + warp::warp_id();
     if number >= p.rows {
         return; // the whole warp leaves
@@ -31,11 +42,12 @@ pub unsafe fn strided<T: Float>(
     let lane = warp::lane_id();
     // SAFETY: the caller's contract.
     unsafe {
-        let row = locate(&operands, &p, number);
+        // All elements are loose.
+        let (known, row) = ending.begin(p, number, Row { whole: 0, ..locate(operands, p, number) });
         let mut mine = Partial::EMPTY;
         let mut column = row.low + lane as i32;
         while column < row.high {
-            let score = score(&operands, &p, &row, column);
+            let score = Element::<T, Wide>::read(true, operands, p, &row, column).score(p);
             let most = float::max_nan(mine.maximum, score);
             let maximum = finite_or_zero(most);
             let before = p.exponent.exp(mine.maximum - maximum);
@@ -43,42 +55,29 @@ pub unsafe fn strided<T: Float>(
                 Partial { maximum: most, sum: float::fma(mine.sum, before, p.exponent.exp(score - maximum)) };
             column += warp::SIZE as i32;
         }
-        let total = mine.over_warp(&p);
-        if total.sum.is_nan() {
-            store_nan_row(&operands, &p, &row, lane, warp::SIZE);
+        let total = mine.over_warp(p);
+        let share = Share::of_row(&row, lane, warp::SIZE as usize);
+        if E::is_nan(known, total.sum) {
+            if ending.stores() {
+                store_nan_row(operands, p, &row, lane, warp::SIZE);
+            }
+            ending.finish(operands, p, known, &share, End::Nan);
             return;
         }
-        let maximum = finite_or_zero(total.maximum);
-        let scale = if total.sum == 0.0 { 0.0 } else { float::rcp(total.sum) };
-        let mut column = lane as i32;
-        while column < row.end {
-            let mut result = 0.0;
-            if row.low <= column && column < row.high {
-                let score = score(&operands, &p, &row, column);
-                result = p.exponent.exp(score - maximum) * scale;
+        let softmax = total.normaliser(total, p);
+        if ending.stores() {
+            let end = E::normaliser(known, softmax);
+            let mut column = lane as i32;
+            while column < row.end {
+                let mut result = 0.0;
+                if row.low <= column && column < row.high {
+                    let score = Element::<T, Wide>::read(true, operands, p, &row, column).score(p);
+                    result = p.exponent.exp(score - end.maximum) * end.inverse_sum;
+                }
+                operands.y.set((row.y + column as i64) as usize, T::from_f32(end.signed(result)));
+                column += warp::SIZE as i32;
             }
-            operands.y.set((row.y + column as i64) as usize, T::from_f32(result));
-            column += warp::SIZE as i32;
         }
-    }
-}
-
-/// The scaled, biased score of a column in range; −∞ where the mask drops it.
-#[inline(always)]
-unsafe fn score<T: Float>(operands: &Operands<T>, p: &Params, row: &Row, column: i32) -> f32 {
-    let at = (row.mask + column as i64 * p.mask_stride) as usize;
-    // SAFETY: the column is the row's.
-    unsafe {
-        let drops = p.mask_kind == mask_kind::BYTES && (operands.mask.get(at) != 0) == (p.mask_invert != 0);
-        if drops {
-            return f32::NEG_INFINITY;
-        }
-        let bias = match p.mask_kind {
-            mask_kind::BIAS => Global::<T>::from_raw(operands.mask.raw()).get(at).to_f32(),
-            mask_kind::BIAS_F32 => Global::<f32>::from_raw(operands.mask.raw()).get(at),
-            _ => 0.0,
-        };
-        let x = operands.x.get((row.x + column as i64 * p.x_stride) as usize).to_f32();
-        float::fma(x, p.scale, bias)
+        ending.finish(operands, p, known, &share, End::Number(softmax));
     }
 }

@@ -12,6 +12,7 @@ impl<T: Float> Held<T> for Wide {
     /// The bias as it is in memory: four words of x's type, or eight of f32.
     type Mask = [Pack; 2];
     const EMPTY: Self = Wide([0.0; 8]);
+    const BIASED: bool = true;
     const SHIFTS: bool = false;
 
     #[inline(always)]
@@ -26,11 +27,12 @@ impl<T: Float> Held<T> for Wide {
             let like_x = Global::<T>::from_raw(operands.mask.raw());
             let wide = Global::<f32>::from_raw(operands.mask.raw());
             let is_wide = const { T::PER_PACK == 8 } && p.mask_kind == mask_kind::BIAS_F32;
+            let aligned = row.mask & (T::PER_PACK as i64 - 1) == 0;
             let mut masks = [[[0; 4]; 2]; PACKS];
             for i in 0..PACKS {
                 let column = column::<T, LANES>(first, i);
                 let at = row.mask + column as i64;
-                let when = row.keeps_some::<T>(column) & is_whole(at, T::PER_PACK, p.mask_len);
+                let when = row.keeps_some::<T>(column) & aligned;
                 let at = at as usize;
                 // Predicated loads of both kinds rather than a branch for each pack.
                 masks[i][0] = like_x.get_pack_if(when & !is_wide, at, 0);
@@ -42,11 +44,11 @@ impl<T: Float> Held<T> for Wide {
                     masks[i][1] = wide.get_pack_if(when & is_wide, at.wrapping_add(4), 0);
                 }
             }
-            if p.ragged != 0 || row.mask & (T::PER_PACK as i64 - 1) != 0 {
+            if !aligned {
                 for i in 0..PACKS {
                     let column = column::<T, LANES>(first, i);
                     let at = row.mask + column as i64;
-                    if row.keeps_some::<T>(column) && !is_whole(at, T::PER_PACK, p.mask_len) {
+                    if row.keeps_some::<T>(column) {
                         if is_wide {
                             let read = |e: u32| wide.get((at + e as i64) as usize).to_bits();
                             masks[i][0] = gather::<f32>(row, column, read);
@@ -78,7 +80,7 @@ impl<T: Float> Held<T> for Wide {
                 let wide = f32::from_bits(mask[i][e / 4][e % 4]);
                 let bias = if is_wide { wide } else { T::element(mask[i][0], e).to_f32() };
                 let score = float::fma(T::element(x[i], e).to_f32(), p.scale, bias);
-                held[i].0[e] = if row.keeps(column + e as i32) { score } else { f32::NEG_INFINITY };
+                held[i].0[e] = if row.keeps_in_pack(column + e as i32) { score } else { f32::NEG_INFINITY };
             }
         }
         held
@@ -125,10 +127,4 @@ impl<T: Float> Held<T> for Wide {
     fn normalise(self, _: Exponent, end: &Normaliser) -> Pack {
         T::pack_from(|i| T::from_f32(self.0[i] * end.factor))
     }
-}
-
-/// Whether elements `at..at + count` are an aligned part of an operand of `length` elements.
-#[inline(always)]
-fn is_whole(at: i64, count: usize, length: i64) -> bool {
-    (at & (count as i64 - 1) == 0) & (at >= 0) & (at + count as i64 <= length)
 }

@@ -170,7 +170,7 @@ fn plan_name(plan: &Plan) -> String {
     match plan.choice {
         Choice::Row { index } => format!("row {index}{ragged}"),
         Choice::LongRow { index } => format!("long row {index}{ragged}"),
-        Choice::Cluster { index, blocks } => format!("cluster {index} of {blocks}{ragged}"),
+        Choice::Cluster { index, blocks, .. } => format!("cluster {index} of {blocks}{ragged}"),
         Choice::Streamed => format!("streamed{ragged}"),
         Choice::Strided => "strided".to_owned(),
     }

@@ -86,6 +86,29 @@ pub unsafe fn get_4_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwis
     a
 }
 #[inline(always)]
+pub unsafe fn get_bits_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: u32) -> u32 {
+    let address = at::<T>(raw, index);
+    let mut bits = otherwise;
+    macro_rules! load {
+        ($ty:literal) => {
+            asm!(
+                concat!("{{ .reg .pred p; setp.ne.u32 p, {}, 0; @p ld.global.nc.", $ty, " {}, [{}]; }}"),
+                in(reg32) when as u32, inout(reg32) bits, in(reg64) address,
+                options(nostack, readonly, preserves_flags)
+            )
+        };
+    }
+    // SAFETY: the caller's contract.
+    unsafe {
+        match size_of::<T>() {
+            1 => load!("u8"),
+            2 => load!("u16"),
+            _ => load!("b32"),
+        }
+    }
+    bits
+}
+#[inline(always)]
 pub unsafe fn set_pack_if<T: Copy>(raw: RawView, when: bool, index: usize, pack: Pack) {
     let [a, b, c, d] = pack;
     // SAFETY: the caller's contract.

@@ -113,6 +113,22 @@ pub unsafe fn get_4_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwis
 }
 #[inline(always)]
 #[track_caller]
+pub unsafe fn get_bits_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: u32) -> u32 {
+    if !when {
+        return otherwise;
+    }
+    // SAFETY: the caller's contract; the transmuted bits are those of the element.
+    unsafe {
+        let element = get::<T>(raw, index);
+        match size_of::<T>() {
+            1 => u32::from(core::mem::transmute_copy::<T, u8>(&element)),
+            2 => u32::from(core::mem::transmute_copy::<T, u16>(&element)),
+            _ => core::mem::transmute_copy::<T, u32>(&element),
+        }
+    }
+}
+#[inline(always)]
+#[track_caller]
 pub unsafe fn set_pack_if<T: Copy>(raw: RawView, when: bool, index: usize, pack: Pack) {
     if when {
         let (view, word) = raw.words::<T, u32>(index);

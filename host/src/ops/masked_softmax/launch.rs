@@ -5,7 +5,6 @@ use super::problem::{MaskForm, Problem, RowDimension};
 use super::{Mask, MaskedSoftmax, OP};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
-use crate::launch::Grid;
 use crate::tensor::Tensor;
 use cuda_std::divide::Divisor;
 use cuda_std::global::RawView;
@@ -114,11 +113,7 @@ where
             (Choice::Streamed, true) => &kernels::streamed_bias::kernels::<T>()[0],
             (Choice::Strided, _) => &kernels::strided::kernels::<T>()[0],
         };
-        let blocks = piece.rows().div_ceil(u64::from(plan.rows_per_block));
-        let grid = match plan.choice {
-            Choice::Cluster { blocks: size, .. } => Grid::new(blocks * u64::from(size))?.cluster(size),
-            _ => Grid::new(blocks)?,
-        };
+        let grid = plan.grid(piece.rows(), kernel)?;
         // SAFETY: the operands match the parameters by `Problem` and `Plan`; tensors are freed in the order
         // of their streams, which `adopted` has made wait for one another.
         unsafe { device.launch(kernel, grid, args) }
@@ -209,6 +204,12 @@ fn cut(
         .try_for_each(|index| launch(Piece { dims, outer: step.min(outer.extent - index), base: at(index) }))
 }
 
+/// The parameters of one launch for all rows, which must be fewer than 2^31.
+pub fn params_of_all<T: Float>(problem: &Problem, plan: Plan) -> Params {
+    let outer = problem.rows.first().map_or(1, |dim| dim.extent);
+    params::<T>(problem, plan, &Piece { dims: &problem.rows, outer, base: Base::default() })
+}
+
 fn params<T: Float>(problem: &Problem, plan: Plan, piece: &Piece) -> Params {
     let scale = problem.scale;
     // With a bias or a tiny scale the scores are scaled before the maximum; else the exponent scales the
@@ -239,7 +240,6 @@ fn params<T: Float>(problem: &Problem, plan: Plan, piece: &Piece) -> Params {
         lengths_base: piece.base.lengths,
         starts_base: piece.base.starts,
         query_base: piece.base.query,
-        x_len: problem.x_reach as i64,
         mask_len: problem.mask_reach as i64,
         x_stride: problem.x_stride as i64,
         mask_stride: problem.mask_stride as i64,
@@ -261,6 +261,8 @@ fn params<T: Float>(problem: &Problem, plan: Plan, piece: &Piece) -> Params {
         has_starts: u32::from(problem.has_starts),
         causal: u32::from(problem.causal_offset.is_some()),
         causal_offset: problem.causal_offset.unwrap_or(0),
+        slice: if let Choice::Cluster { slice, .. } = plan.choice { slice } else { 0 },
+        mask_skewed: u32::from(plan.mask_skewed),
     }
 }
 

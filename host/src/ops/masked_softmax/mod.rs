@@ -7,7 +7,10 @@ mod launch;
 mod plan;
 mod problem;
 
+pub(super) use launch::params_of_all;
+pub(super) use plan::{Alignment, Target};
 pub use plan::{Choice, Plan};
+pub(super) use problem::KernelSet;
 pub use problem::Problem;
 
 use crate::error::{Error, Result};
@@ -125,7 +128,7 @@ const OP: &str = "masked_softmax";
 /// do not fit, [`Parameter`](Error::Parameter) for a scale that is not finite, [`Value`](Error::Value) for a length
 /// or start out of range, [`OutOfMemory`](Error::OutOfMemory).
 pub fn masked_softmax(x: &Tensor, parameters: &MaskedSoftmax) -> Result<Tensor> {
-    let problem = Problem::new(x.desc(), parameters)?;
+    let problem = Problem::new(OP, x.desc(), parameters)?;
     let y = Tensor::uninit(x.device(), x.dtype(), x.shape())?;
     launch::run(&problem, x, parameters, &y, None)?;
     Ok(y)
@@ -149,8 +152,8 @@ pub fn masked_softmax_into_by(
 }
 
 fn into(x: &Tensor, parameters: &MaskedSoftmax, y: &Tensor, choice: Option<Choice>) -> Result<()> {
-    let problem = Problem::new(x.desc(), parameters)?;
-    problem::check_output(x.desc(), y.desc())?;
+    let problem = Problem::new(OP, x.desc(), parameters)?;
+    problem::check_output(OP, x.desc(), y.desc())?;
     let overlaps = |other: &Tensor| {
         let (a, b) = (y.byte_range(), other.byte_range());
         a.start < b.end && b.start < a.end
@@ -168,7 +171,7 @@ fn into(x: &Tensor, parameters: &MaskedSoftmax, y: &Tensor, choice: Option<Choic
 /// Checks the arguments of [`masked_softmax`] without computing; gives y.
 pub fn masked_softmax_shape<D: Described>(x: &D, parameters: &MaskedSoftmax<D>) -> Result<Desc> {
     let x = x.described();
-    Problem::new(x, parameters)?;
+    Problem::new(OP, x, parameters)?;
     Desc::new(x.device(), x.dtype(), x.shape())
 }
 
@@ -180,7 +183,7 @@ pub fn explain<D: Described>(x: &D, parameters: &MaskedSoftmax<D>) -> Result<Pla
 /// Every way that [`masked_softmax`] could go about it, the preferred one first, for operands that start at
 /// multiples of 16 bytes.
 pub fn candidates<D: Described>(x: &D, parameters: &MaskedSoftmax<D>) -> Result<Vec<Plan>> {
-    let problem = Problem::new(x.described(), parameters)?;
+    let problem = Problem::new(OP, x.described(), parameters)?;
     let target = plan::Target::of(x.described().device());
     Ok(Plan::candidates(&problem, plan::Alignment::of_allocations(), target))
 }

@@ -1,8 +1,11 @@
 //! What is chosen: the kernel and its launch, from the problem alone.
 
-use super::problem::Problem;
+use super::problem::{KernelSet, Problem};
 use crate::device::Device;
 use crate::dtype::DType;
+use crate::error::Result;
+use crate::launch::Grid;
+use cuda_std::kernel::Kernel;
 use kernels_gpu::masked_softmax as kernels;
 
 /// The GPU that a plan is for; the CPU runs what the newest would.
@@ -48,12 +51,14 @@ pub enum Choice {
         /// The instance of `long_row`.
         index: usize,
     },
-    /// Held in the registers of a cluster.
+    /// Held in the registers and shared memory of a cluster.
     Cluster {
         /// The instance of `cluster_row`, or of `cluster_row_bias`.
         index: usize,
         /// Blocks of the cluster.
         blocks: u32,
+        /// Packs of a row that each block takes.
+        slice: u32,
     },
     /// Read twice.
     Streamed,
@@ -70,6 +75,8 @@ pub struct Plan {
     pub rows_per_block: u32,
     /// Whether rows may start or end inside a 16-byte pack.
     pub ragged: bool,
+    /// Whether the masks of packs may start at any byte.
+    pub mask_skewed: bool,
 }
 
 impl Plan {
@@ -81,6 +88,16 @@ impl Plan {
     /// Every kernel that can serve the problem, the preferred one first.
     pub fn candidates(problem: &Problem, alignment: Alignment, target: Target) -> Vec<Plan> {
         Plan::dispatch(problem, alignment, target, |plans| plans.collect())
+    }
+
+    /// The launch of a kernel of the plan's for so many rows.
+    pub(in crate::ops) fn grid<A>(&self, rows: u64, kernel: &Kernel<A>) -> Result<Grid> {
+        let blocks = rows.div_ceil(u64::from(self.rows_per_block));
+        let Choice::Cluster { blocks: size, slice, .. } = self.choice else { return Grid::new(blocks) };
+        let lanes = kernel.constant("LANES");
+        let staged = (slice as usize).div_ceil(lanes).saturating_sub(kernel.constant("PACKS"));
+        let staged = if kernel.constant("STAGED") == 0 { 0 } else { staged };
+        Ok(Grid::new(blocks * u64::from(size))?.cluster(size).shared((staged * lanes * 16) as u32))
     }
 
     /// Hands the candidates to `visit`, one by one: planning a launch allocates nothing.
@@ -105,17 +122,21 @@ impl Plan {
     ) -> R {
         let pack = 16 / problem.dtype.size();
         let strided = STRIDED;
-        let Some(ragged) = layout(problem, alignment, pack) else {
+        let Some(Layout { ragged, mask_skewed }) = Layout::of(problem, alignment, pack) else {
             return visit(&mut [strided].into_iter());
         };
         if problem.has_tiny_scale() && !problem.has_bias() {
             return visit(&mut [strided].into_iter()); // which scales first, at no cost to the others
         }
-        // A ragged row may begin at the last element of its first pack.
-        let packs = (problem.cols + if ragged { pack - 1 } else { 0 }).div_ceil(pack);
+        // Whole packs; what is beside them counts as none.
+        let packs = problem.cols / pack;
         let bias = problem.has_bias();
-        let (table, clusters) = if bias { (T::ROW_BIAS, T::CLUSTER_BIAS) } else { (T::ROW, T::CLUSTER) };
-        let long: &[RowShape] = if bias || !target.clusters { &[] } else { T::LONG_ROW };
+        let Tables { rows: table, long, clusters } = match problem.kernels {
+            KernelSet::Plain => T::PLAIN,
+            KernelSet::Bias => T::BIAS,
+            KernelSet::CrossEntropy => T::CROSS_ENTROPY,
+        };
+        let long = if target.clusters { long } else { &[] };
         let serves = move |shape: &RowShape| shape.capacity() >= packs;
         // Of two instances that hold as much, masks want the one with more packs a thread, whose mask loads overlap,
         // and comes first in the table; without one, fewer packs in flight stream better.
@@ -129,7 +150,12 @@ impl Plan {
         let row = move |index: usize| {
             let (index, shape) = (in_turn(index), &table[in_turn(index)]);
             let rows_per_block = kernels::rows_per_block(shape.lanes, shape.threads);
-            serves(shape).then_some(Plan { choice: Choice::Row { index }, rows_per_block, ragged })
+            serves(shape).then_some(Plan {
+                choice: Choice::Row { index },
+                rows_per_block,
+                ragged,
+                mask_skewed,
+            })
         };
         // Where both serve, the long kernels are faster.
         let short =
@@ -147,38 +173,59 @@ impl Plan {
                 choice: Choice::LongRow { index },
                 rows_per_block: 1,
                 ragged,
+                mask_skewed,
             })
         };
-        let clusters =
-            clusters.iter().enumerate().filter(move |_| target.clusters).filter_map(move |(index, shape)| {
-                let blocks = packs.div_ceil(shape.capacity()).next_power_of_two() as u32;
-                let choice = Choice::Cluster { index, blocks };
-                (blocks <= kernels::MAX_CLUSTER).then_some(Plan { choice, rows_per_block: 1, ragged })
-            });
-        let streamed = Plan { choice: Choice::Streamed, rows_per_block: 1, ragged };
+        // Shared memory holds more, but what is there has to wait for its masks: those do without, where they lie well.
+        let masked = !problem.is_unmasked();
+        let plain_masks = !ragged && !mask_skewed;
+        let staged = move |shape: &RowShape| shape.staged > 0;
+        let clusters_of = move |wanted: bool| {
+            let instances = clusters.iter().enumerate().filter(move |_| target.clusters);
+            instances.filter(move |(_, shape)| staged(shape) == wanted).filter_map(move |(index, shape)| {
+                let blocks = packs.div_ceil(shape.capacity()).max(1);
+                // Whole warps of packs each.
+                let slice = packs.div_ceil(blocks).next_multiple_of(32);
+                let slice = if staged(shape) || bias { slice } else { shape.capacity() } as u32;
+                let choice = Choice::Cluster { index, blocks: blocks as u32, slice };
+                let serves =
+                    blocks <= kernels::MAX_CLUSTER as usize && (staged(shape) || bias || plain_masks);
+                serves.then_some(Plan { choice, rows_per_block: 1, ragged, mask_skewed })
+            })
+        };
+        let clusters = clusters_of(!masked).chain(clusters_of(masked));
+        let streamed = Plan { choice: Choice::Streamed, rows_per_block: 1, ragged, mask_skewed };
         let held = rows(before).chain(long(false)).chain(rows(after)).chain(clusters).chain(long(true));
         visit(&mut held.chain([streamed, strided]))
     }
 }
 
 /// The kernel that serves everything: four warps a block, a row each.
-const STRIDED: Plan = Plan { choice: Choice::Strided, rows_per_block: 4, ragged: false };
+const STRIDED: Plan = Plan { choice: Choice::Strided, rows_per_block: 4, ragged: false, mask_skewed: false };
 
-/// Whether rows of packs can serve the problem, and whether they are ragged; `None` where they cannot.
-fn layout(problem: &Problem, alignment: Alignment, pack: usize) -> Option<bool> {
-    if problem.x_stride != 1 || problem.mask_stride != 1 || !alignment.x_and_y || !alignment.mask {
-        return None;
-    }
-    // Rows of x and y must start alike, modulo a pack.
-    let mut ragged = !problem.cols.is_multiple_of(pack);
-    for dim in &problem.rows {
-        let (x_stride, y_stride) = (dim.x as u64, dim.y as u64);
-        if !x_stride.wrapping_sub(y_stride).is_multiple_of(pack as u64) {
+/// How rows and masks lie to packs.
+#[derive(Clone, Copy)]
+struct Layout {
+    ragged: bool,
+    mask_skewed: bool,
+}
+
+impl Layout {
+    /// Nothing where rows of packs cannot serve the problem.
+    fn of(problem: &Problem, alignment: Alignment, pack: usize) -> Option<Layout> {
+        if problem.x_stride != 1 || problem.mask_stride != 1 || !alignment.x_and_y || !alignment.mask {
             return None;
         }
-        ragged |= !x_stride.is_multiple_of(pack as u64);
+        let alike = |a: isize, b: isize| (a as u64).wrapping_sub(b as u64).is_multiple_of(pack as u64);
+        // Rows of x and y must start alike, modulo a pack.
+        if !problem.rows.iter().all(|dim| alike(dim.x, dim.y)) {
+            return None;
+        }
+        Some(Layout {
+            ragged: !problem.cols.is_multiple_of(pack) || !problem.rows.iter().all(|dim| alike(dim.x, 0)),
+            mask_skewed: !problem.rows.iter().all(|dim| alike(dim.x, dim.mask)),
+        })
     }
-    Some(ragged)
 }
 
 /// What a plan looks at of an instance of a register kernel.
@@ -186,37 +233,46 @@ fn layout(problem: &Problem, alignment: Alignment, pack: usize) -> Option<bool> 
 pub(super) struct RowShape {
     lanes: usize,
     packs: usize,
+    /// Packs of a thread that wait in shared memory.
+    staged: usize,
     threads: u32,
 }
 
 impl RowShape {
     /// The packs of a row that it holds.
     fn capacity(&self) -> usize {
-        self.lanes * self.packs
+        self.lanes * (self.packs + self.staged)
     }
 }
 
-/// The plan tables of an element type: the constants of its kernels, in their order.
+/// The plan tables of a set of kernels: their constants, in their order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tables {
+    rows: &'static [RowShape],
+    long: &'static [RowShape],
+    clusters: &'static [RowShape],
+}
+
+/// The plan tables of an element type.
 pub(super) trait Instances: Copy + 'static {
-    const ROW: &'static [RowShape];
-    const LONG_ROW: &'static [RowShape];
-    const ROW_BIAS: &'static [RowShape];
-    const CLUSTER: &'static [RowShape];
-    const CLUSTER_BIAS: &'static [RowShape];
+    const PLAIN: Tables;
+    const BIAS: Tables;
+    const CROSS_ENTROPY: Tables;
 }
 
 macro_rules! table {
-    ($kernel:ident, $ty:ty) => {{
+    ($kernel:ident, $ty:ty $(, $staged:literal)?) => {{
         const KERNELS: &[cuda_std::kernel::Kernel<kernels::$kernel::Args<$ty>>] =
             <$ty as kernels::$kernel::Instances>::ALL;
         const TABLE: [RowShape; KERNELS.len()] = {
-            let mut table = [RowShape { lanes: 0, packs: 0, threads: 0 }; KERNELS.len()];
+            let mut table = [RowShape { lanes: 0, packs: 0, staged: 0, threads: 0 }; KERNELS.len()];
             let mut i = 0;
             while i < KERNELS.len() {
                 let kernel = &KERNELS[i];
                 table[i] = RowShape {
                     lanes: kernel.constant("LANES"),
                     packs: kernel.constant("PACKS"),
+                    staged: 0 $(+ kernel.constant($staged))?,
                     threads: kernel.bounds.threads,
                 };
                 i += 1;
@@ -230,11 +286,21 @@ macro_rules! table {
 macro_rules! instances {
     ($($ty:ty),*) => {$(
         impl Instances for $ty {
-            const ROW: &'static [RowShape] = table!(row, $ty);
-            const LONG_ROW: &'static [RowShape] = table!(long_row, $ty);
-            const ROW_BIAS: &'static [RowShape] = table!(row_bias, $ty);
-            const CLUSTER: &'static [RowShape] = table!(cluster_row, $ty);
-            const CLUSTER_BIAS: &'static [RowShape] = table!(cluster_row_bias, $ty);
+            const PLAIN: Tables = Tables {
+                rows: table!(row, $ty),
+                long: table!(long_row, $ty),
+                clusters: table!(cluster_row, $ty, "STAGED"),
+            };
+            const BIAS: Tables = Tables {
+                rows: table!(row_bias, $ty),
+                long: &[],
+                clusters: table!(cluster_row_bias, $ty, "STAGED"),
+            };
+            const CROSS_ENTROPY: Tables = Tables {
+                rows: table!(cross_entropy_row, $ty),
+                long: &[],
+                clusters: table!(cross_entropy_cluster, $ty, "STAGED"),
+            };
         }
     )*};
 }

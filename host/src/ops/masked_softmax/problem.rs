@@ -1,6 +1,6 @@
 //! What is asked: the checked arguments, as extents and strides.
 
-use super::{Causal, Described, Mask, MaskedSoftmax, OP};
+use super::{Causal, Described, Mask, MaskedSoftmax};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape;
@@ -25,6 +25,17 @@ pub enum MaskForm {
     Bias(DType),
 }
 
+/// Kernels that hold rows in the same way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KernelSet {
+    /// The softmax's, with or without a mask.
+    Plain,
+    /// The softmax's with a bias.
+    Bias,
+    /// The cross entropy's.
+    CrossEntropy,
+}
+
 /// One dimension of the rows, with the step along it in each operand; steps count elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowDimension {
@@ -47,6 +58,8 @@ pub struct RowDimension {
 /// A checked request.
 #[derive(Clone, Debug)]
 pub struct Problem {
+    /// Whose kernels are to serve.
+    pub kernels: KernelSet,
     /// The type of x and y.
     pub dtype: DType,
     /// The dimensions of the rows, outermost first, with neighbours merged where every operand allows it, in the
@@ -58,8 +71,6 @@ pub struct Problem {
     pub x_stride: isize,
     /// Column stride of the mask.
     pub mask_stride: isize,
-    /// Elements from the first of x to one past its last.
-    pub x_reach: usize,
     /// Elements from the first of the mask to one past its last.
     pub mask_reach: usize,
     /// The mask's kind.
@@ -76,31 +87,31 @@ pub struct Problem {
 
 impl Problem {
     /// Checks everything that can be checked without reading an element.
-    pub fn new<D: Described>(x: &Desc, parameters: &MaskedSoftmax<D>) -> Result<Problem> {
+    pub fn new<D: Described>(op: &'static str, x: &Desc, parameters: &MaskedSoftmax<D>) -> Result<Problem> {
         if !matches!(x.dtype(), DType::F32 | DType::F16 | DType::BF16) {
             let required = "f32, f16 or bf16".to_owned();
-            return Err(Error::DType { op: OP, arg: "x", required, got: x.dtype() });
+            return Err(Error::DType { op, arg: "x", required, got: x.dtype() });
         }
         let Some((&cols, outer)) = x.shape().split_last() else {
-            return Err(Error::Shape { op: OP, arg: "x", required: "[.., K]".to_owned(), got: vec![] });
+            return Err(Error::Shape { op, arg: "x", required: "[.., K]".to_owned(), got: vec![] });
         };
         if cols > MAX_COLS {
             let got = cols.to_string();
-            return Err(Error::TooLarge { op: OP, what: "columns of `x`", limit: MAX_COLS as u64, got });
+            return Err(Error::TooLarge { op, what: "columns of `x`", limit: MAX_COLS as u64, got });
         }
         if !parameters.scale.is_finite() {
             let (required, got) = ("finite".to_owned(), parameters.scale.to_string());
-            return Err(Error::Parameter { op: OP, arg: "scale", required, got });
+            return Err(Error::Parameter { op, arg: "scale", required, got });
         }
-        let x_reach = reach("x", x)?;
+        reach(op, "x", x)?;
         let none = vec![0isize; outer.len() + 1];
         let (mut mask_strides, mut lengths_strides, mut starts_strides) =
             (none.clone(), none[1..].to_vec(), none[1..].to_vec());
         let (mut form, mut mask_reach) = (MaskForm::None, 0);
         let bytes: &[DType] = &[DType::U8, DType::Bool];
         let mut dense = |arg, mask: &D, dtypes: &[DType]| {
-            mask_strides = operand(x, x.shape(), arg, mask.described(), dtypes)?;
-            mask_reach = reach(arg, mask.described())?;
+            mask_strides = operand(op, x, x.shape(), arg, mask.described(), dtypes)?;
+            mask_reach = reach(op, arg, mask.described())?;
             Ok(mask.described().dtype())
         };
         let (mut has_lengths, mut has_starts) = (false, false);
@@ -117,18 +128,18 @@ impl Problem {
             Mask::Bias(mask) => form = MaskForm::Bias(dense("bias", mask, &[x.dtype(), DType::F32])?),
             Mask::Range { lengths, starts } => {
                 if let Some(lengths) = lengths {
-                    lengths_strides = operand(x, outer, "lengths", lengths.described(), &[DType::I32])?;
+                    lengths_strides = operand(op, x, outer, "lengths", lengths.described(), &[DType::I32])?;
                     has_lengths = true;
                 }
                 if let Some(starts) = starts {
-                    starts_strides = operand(x, outer, "starts", starts.described(), &[DType::I32])?;
+                    starts_strides = operand(op, x, outer, "starts", starts.described(), &[DType::I32])?;
                     has_starts = true;
                 }
             }
         }
         let queries = outer.last().copied().unwrap_or(1);
         let causal_offset =
-            parameters.causal.map(|causal| causal_offset(causal, queries, cols)).transpose()?;
+            parameters.causal.map(|causal| causal_offset(op, causal, queries, cols)).transpose()?;
         let mut query_strides = none[1..].to_vec();
         if let (Some(_), Some(last)) = (causal_offset, query_strides.last_mut()) {
             *last = 1;
@@ -167,13 +178,14 @@ impl Problem {
             // stable, and what the mask is broadcast over goes innermost.
             rows.sort_by_key(|dim| dim.mask == 0);
         }
+        let bias = matches!(form, MaskForm::Bias(_));
         Ok(Problem {
+            kernels: if bias { KernelSet::Bias } else { KernelSet::Plain },
             dtype: x.dtype(),
             rows,
             cols,
             x_stride: if cols == 1 { 1 } else { x_stride },
             mask_stride: if cols == 1 || form == MaskForm::None { 1 } else { mask_stride },
-            x_reach,
             mask_reach,
             mask: form,
             has_lengths,
@@ -214,23 +226,24 @@ impl Problem {
 }
 
 /// Checks y against x.
-pub fn check_output(x: &Desc, y: &Desc) -> Result<()> {
+pub fn check_output(op: &'static str, x: &Desc, y: &Desc) -> Result<()> {
     if y.dtype() != x.dtype() {
-        return Err(Error::DType { op: OP, arg: "y", required: x.dtype().to_string(), got: y.dtype() });
+        return Err(Error::DType { op, arg: "y", required: x.dtype().to_string(), got: y.dtype() });
     }
     if y.shape() != x.shape() {
         let (required, got) = (format!("{:?}", x.shape()), y.shape().to_vec());
-        return Err(Error::Shape { op: OP, arg: "y", required, got });
+        return Err(Error::Shape { op, arg: "y", required, got });
     }
     if !y.is_contiguous() {
         let got = y.strides().iter().map(|&stride| stride as i64).collect();
-        return Err(Error::Strides { op: OP, arg: "y", required: "contiguous strides", got });
+        return Err(Error::Strides { op, arg: "y", required: "contiguous strides", got });
     }
     Ok(())
 }
 
 /// The strides by which `given` walks along `shape`, after checks of its type and device.
 fn operand(
+    op: &'static str,
     x: &Desc,
     shape: &[usize],
     arg: &'static str,
@@ -240,18 +253,18 @@ fn operand(
     if !dtypes.contains(&given.dtype()) {
         let mut names: Vec<&str> = dtypes.iter().map(|dtype| dtype.name()).collect();
         names.dedup();
-        return Err(Error::DType { op: OP, arg, required: names.join(" or "), got: given.dtype() });
+        return Err(Error::DType { op, arg, required: names.join(" or "), got: given.dtype() });
     }
     if !given.device().same_device(x.device()) {
         let (required, got) = (x.device().to_string(), given.device().to_string());
-        return Err(Error::DeviceMismatch { op: OP, arg, required, got });
+        return Err(Error::DeviceMismatch { op, arg, required, got });
     }
-    reach(arg, given)?;
-    Ok(shape::broadcast_strides(OP, arg, given.shape(), given.strides(), shape)?.to_vec())
+    reach(op, arg, given)?;
+    Ok(shape::broadcast_strides(op, arg, given.shape(), given.strides(), shape)?.to_vec())
 }
 
 /// One past the highest element index that the tensor reaches.
-fn reach(arg: &'static str, desc: &Desc) -> Result<usize> {
+fn reach(op: &'static str, arg: &'static str, desc: &Desc) -> Result<usize> {
     if desc.is_empty() {
         return Ok(0);
     }
@@ -259,16 +272,16 @@ fn reach(arg: &'static str, desc: &Desc) -> Result<usize> {
         Some((0, high)) => Ok(high as usize + 1),
         _ => {
             let got = desc.strides().iter().map(|&stride| stride as i64).collect();
-            Err(Error::Strides { op: OP, arg, required: "strides that are not negative", got })
+            Err(Error::Strides { op, arg, required: "strides that are not negative", got })
         }
     }
 }
 
-fn causal_offset(causal: Causal, queries: usize, cols: usize) -> Result<i32> {
+fn causal_offset(op: &'static str, causal: Causal, queries: usize, cols: usize) -> Result<i32> {
     match causal {
         Causal::Offset(offset) => Ok(offset),
         Causal::BottomRight => i32::try_from(cols as i64 - queries as i64).map_err(|_| Error::TooLarge {
-            op: OP,
+            op,
             what: "queries of a causal `x`",
             limit: i32::MAX as u64,
             got: queries.to_string(),

@@ -1,0 +1,115 @@
+//! What becomes of a row's exponentials: the softmax itself, or a loss and its gradient.
+
+use super::held::Normaliser;
+use super::locate::Row;
+use super::{Operands, Params};
+use cuda_std::prelude::*;
+
+/// What an operation adds to the softmax of a row.
+pub(crate) trait Ending<T: Float>: Copy {
+    /// What it knows of a row.
+    type Known: Copy;
+
+    /// Reads what belongs to row `number`; may leave the row with no kept column.
+    ///
+    /// # Safety
+    /// The operation's operands match `p`; the row is one of theirs.
+    unsafe fn begin(&self, p: &Params, number: u32, row: Row) -> (Self::Known, Row);
+
+    /// Whether the results of a row with this sum of exponentials are NaN.
+    fn is_nan(known: Self::Known, sum: f32) -> bool;
+
+    /// What turns exponentials into results, from what turns them into a softmax.
+    fn normaliser(known: Self::Known, end: Normaliser) -> Normaliser;
+
+    /// Whether results are written.
+    fn stores(&self) -> bool;
+
+    /// What follows the stores of a thread.
+    ///
+    /// # Safety
+    /// As [`Ending::begin`]; `operands` match `p`, and the thread has written the columns of `share`, as far as anything
+    /// was.
+    unsafe fn finish(&self, operands: &Operands<T>, p: &Params, known: Self::Known, share: &Share, end: End);
+}
+
+/// The columns of a row that one thread writes.
+#[derive(Clone, Copy)]
+pub(crate) struct Share<'a> {
+    pub row: &'a Row,
+    /// First pack of the block's part of the row.
+    pub first: u32,
+    /// Packs of it.
+    pub packs: u32,
+    /// Whether the loose elements are in it.
+    pub loose: bool,
+    /// The thread, of the `lanes` that take its columns in turn.
+    pub lane: u32,
+    pub lanes: u32,
+}
+
+impl Share<'_> {
+    /// Of a row that `lanes` threads of one block share.
+    #[inline(always)]
+    pub fn of_row(row: &Row, lane: u32, lanes: usize) -> Share<'_> {
+        Share { row, first: 0, packs: u32::MAX, loose: true, lane, lanes: lanes as u32 }
+    }
+
+    /// Whether the thread is the row's first.
+    #[inline(always)]
+    pub fn is_first(&self) -> bool {
+        self.loose && self.lane == 0
+    }
+
+    /// Whether the thread has a column.
+    #[inline(always)]
+    pub fn has<T: Float>(&self, column: i32) -> bool {
+        let row = self.row;
+        let (number, is_here) = if column >= 0 && column < row.whole {
+            let pack = (column as u32 / T::PER_PACK as u32).wrapping_sub(self.first);
+            (pack, pack < self.packs)
+        } else {
+            let before = column - row.first;
+            (if column < 0 { before } else { before - row.whole } as u32, self.loose)
+        };
+        is_here && number % self.lanes == self.lane
+    }
+}
+
+/// What the whole row came to.
+#[derive(Clone, Copy)]
+pub(crate) enum End {
+    Number(Normaliser),
+    Nan,
+}
+
+/// The softmax alone.
+#[derive(Clone, Copy)]
+pub(crate) struct Softmax;
+
+impl<T: Float> Ending<T> for Softmax {
+    type Known = ();
+
+    #[inline(always)]
+    unsafe fn begin(&self, _: &Params, _: u32, row: Row) -> ((), Row) {
+        ((), row)
+    }
+
+    #[inline(always)]
+    fn is_nan(_: (), sum: f32) -> bool {
+        sum.is_nan()
+    }
+
+    #[inline(always)]
+    fn normaliser(_: (), end: Normaliser) -> Normaliser {
+        end
+    }
+
+    #[inline(always)]
+    fn stores(&self) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    unsafe fn finish(&self, _: &Operands<T>, _: &Params, _: (), _: &Share, _: End) {}
+}
