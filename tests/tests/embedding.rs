@@ -52,7 +52,7 @@ on_each_device! {
                 let what = format!("{:?} {dtype} {token_type}", SHAPES[i]);
                 check(&tokens, &wte, None, &what)?;
                 for offset in [0, 3] {
-                    let positions = Some(Positions { wpe: &wpe, offset });
+                    let positions = Some(Positions { offset, ..Positions::new(&wpe) });
                     check(&tokens, &wte, positions, &format!("{what} from position {offset}"))?;
                 }
                 let flat = tokens.reshape(&[sequences * steps])?;
@@ -79,7 +79,7 @@ on_each_device! {
                 let wpe = other.random(device, dtype, [steps, cols], (-2.0, 2.0), &mut random)?;
                 let what = format!("{layout:?} and {other:?} {dtype} x{cols}");
                 check(&tokens, &wte, None, &what)?;
-                check(&tokens, &wte, Some(Positions { wpe: &wpe, offset: 0 }), &what)?;
+                check(&tokens, &wte, Some(Positions::new(&wpe)), &what)?;
             }
         }
         Ok(())
@@ -157,7 +157,7 @@ on_each_device! {
             let tokens = Tensor::zeros(device, DType::I32, &tokens)?;
             let wte = Tensor::zeros(device, DType::F16, &table)?;
             let wpe = Tensor::zeros(device, DType::F16, &[3, table[1]])?;
-            let y = ops::embedding(&tokens, &wte, Some(Positions { wpe: &wpe, offset: 0 }))?;
+            let y = ops::embedding(&tokens, &wte, Some(Positions::new(&wpe)))?;
             assert_eq!(y.shape(), [tokens.shape(), &table[1..]].concat());
             assert!(y.to_f64()?.is_empty());
         }
@@ -171,7 +171,7 @@ fn what_does_not_fit_is_named() {
     let desc = |dtype, shape: &[usize]| Desc::new(&device, dtype, shape).unwrap();
     let (tokens, wte) = (desc(DType::I32, &[2, 5]), desc(DType::F32, &[9, 4]));
     let message = |tokens: &Desc, wte: &Desc, wpe: Option<(&Desc, usize)>| {
-        let positions = wpe.map(|(wpe, offset)| Positions { wpe, offset });
+        let positions = wpe.map(|(wpe, offset)| Positions { offset, ..Positions::new(wpe) });
         ops::embedding_shape(tokens, wte, positions).unwrap_err().to_string()
     };
     let wpe = desc(DType::F32, &[6, 4]);
@@ -205,7 +205,8 @@ fn what_does_not_fit_is_named() {
     ] {
         assert_eq!(got, want);
     }
-    let fits = ops::embedding_shape(&tokens, &wte, Some(Positions { wpe: &wpe, offset: 1 })).unwrap();
+    let fits =
+        ops::embedding_shape(&tokens, &wte, Some(Positions { offset: 1, ..Positions::new(&wpe) })).unwrap();
     assert_eq!((fits.shape(), fits.dtype()), (&[2, 5, 4][..], DType::F32));
 }
 
@@ -226,7 +227,7 @@ fn sums_are_rounded_once() {
     for dtype in DTYPES {
         let [wte, wpe] = [1.0f32, 1.0 / 512.0 + 1.0 / 4096.0]
             .map(|value| warpwright_tests::floats(&device, dtype, &[1, 9], &[value; 9]).unwrap());
-        let y = ops::embedding(&tokens, &wte, Some(Positions { wpe: &wpe, offset: 0 })).unwrap();
+        let y = ops::embedding(&tokens, &wte, Some(Positions::new(&wpe))).unwrap();
         let exact = wte.to_f64().unwrap()[0] + wpe.to_f64().unwrap()[0];
         assert_eq!(y.to_f64().unwrap(), [round(dtype, exact); 9], "{dtype}");
     }

@@ -46,7 +46,7 @@ impl Text {
 /// What both gradients are, into poisoned memory, against the sums in float64.
 fn check(tokens: &Tensor, dy: &Tensor, wte: &Tensor, wpe: (&Tensor, usize), what: &str) -> Result<()> {
     let (device, dtype) = (tokens.device(), dy.dtype());
-    let positions = Some(Positions { wpe: wpe.0, offset: wpe.1 });
+    let positions = Some(Positions { offset: wpe.1, ..Positions::new(wpe.0) });
     let dwte = poisoned(device, dtype, wte.shape(), POISON)?;
     let dwpe = poisoned(device, dtype, wpe.0.shape(), POISON)?;
     ops::embedding_backward_into(tokens, dy, wte, positions, &dwte, Some(&dwpe))?;
@@ -57,7 +57,8 @@ fn check(tokens: &Tensor, dy: &Tensor, wte: &Tensor, wpe: (&Tensor, usize), what
     let here = |tensor: &Tensor| tensor.to_device(&Device::cpu());
     let (tokens, wte, wpe) =
         (here(tokens)?, here(&ops::cast(wte, DType::F32)?)?, here(&ops::cast(wpe.0, DType::F32)?)?);
-    let positions = Some(Positions { wpe: &wpe, offset: positions.map_or(0, |positions| positions.offset) });
+    let positions =
+        Some(Positions { offset: positions.map_or(0, |positions| positions.offset), ..Positions::new(&wpe) });
     let (row_reach, position_reach) = reference::embedding_backward(&tokens, &magnitudes, &wte, positions)?;
     let roundings = tokens.len() as f64 * (-24f64).exp2();
     for (got, want, reach, name) in [
@@ -150,7 +151,7 @@ on_each_device! {
         let dy = dy.reshape(&[sequences, steps, cols])?;
         let wte = Tensor::zeros(device, DType::F32, &[words, cols])?;
         let wpe = Tensor::zeros(device, DType::F32, &[steps, cols])?;
-        let positions = Some(Positions { wpe: &wpe, offset: 0 });
+        let positions = Some(Positions::new(&wpe));
         let bits = || -> Result<(Vec<u8>, Vec<u8>)> {
             let (dwte, dwpe) = ops::embedding_backward(&tokens, &dy, &wte, positions)?;
             Ok((dwte.to_bytes()?, dwpe.map_or(Ok(vec![]), |dwpe| dwpe.to_bytes())?))
@@ -218,7 +219,7 @@ fn what_does_not_fit_is_named() {
     let tensor = |dtype, shape: &[usize]| Tensor::zeros(&device, dtype, shape).unwrap();
     let (tokens, dy, table) =
         (tensor(DType::I32, &[2]), tensor(DType::F32, &[2, 4]), tensor(DType::F32, &[3, 4]));
-    let positions = Some(Positions { wpe: &table, offset: 0 });
+    let positions = Some(Positions::new(&table));
     let into = |positions, dwte: &Tensor, dwpe: Option<&Tensor>| {
         ops::embedding_backward_into(&tokens, &dy, &table, positions, dwte, dwpe).unwrap_err().to_string()
     };

@@ -11,7 +11,7 @@ on_each_device! {
         let tokens = Tensor::from_slice(device, &[2, 3], &[0i32, 2, 1, 2, 2, 0])?;
         let dy = Tensor::zeros(device, DType::F32, &[2, 3, 8])?;
         let (wte, wpe) = (Tensor::zeros(device, DType::F32, &[300, 8])?, Tensor::zeros(device, DType::F32, &[3, 8])?);
-        let positions = Some(Positions { wpe: &wpe, offset: 0 });
+        let positions = Some(Positions::new(&wpe));
         let backward = || ops::embedding_backward(&tokens, &dy, &wte, positions);
         backward()?; // loads the kernels
         let (recorded, _) = profile::record(device, || {

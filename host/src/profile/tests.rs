@@ -100,9 +100,9 @@ fn recordings_end_with_errors_and_panics_and_failed_launches_are_left_out() {
 fn a_range_that_outlives_its_recording_belongs_to_no_other() {
     let device = Device::cpu();
     let profile = range("around", || {
-        let (first, ()) = record(&device, || Ok(range("in the first", || ()))).unwrap();
+        let (first, ()) = record(&device, || range("in the first", || Ok(()))).unwrap();
         assert_eq!(first.ranges().len(), 1);
-        record(&device, || Ok(range("in the second", || ()))).unwrap().0
+        record(&device, || range("in the second", || Ok(()))).unwrap().0
     });
     assert_eq!(
         profile.ranges().iter().map(|range| range.name.as_str()).collect::<Vec<_>>(),

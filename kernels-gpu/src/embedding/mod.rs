@@ -1,11 +1,13 @@
 //! Rows of a table, chosen by tokens: y[b, t] = wte[tokens[b, t]] + wpe[t].
 //!
 //! tokens: [B, T] of u32, i32 or i64, with any strides. wte: [V, C], wpe: [P, C], of T = f32 | f16 | bf16. y: [B, T, C],
-//! contiguous. The sum is taken in f32 and rounded once; without wpe the bits of wte's rows are copied.
+//! contiguous. The sum is taken in f32 and rounded once; without wpe the bits of wte's rows are copied. Sequences of different
+//! lengths are packed: tokens [total], cu_seqlens [sequences + 1] of i32 or i64, and t begins again with each.
 //!
 //! | module | what |
 //! | --- | --- |
 //! | `tokens` | reads a token, and records one that has no row in the table |
+//! | `boundaries` | where packed sequences begin |
 //! | `lookup` | the kernels of the forward pass |
 //! | `sort` | sorts the tokens, for the gradient of wte |
 //! | `sums` | dwte: sums of dy over the tokens of each row |
@@ -17,6 +19,7 @@
 // Register arrays are indexed by constants after unrolling; iterators over them stay in local memory.
 #![allow(clippy::needless_range_loop)]
 
+mod boundaries;
 mod lookup;
 mod positions;
 mod sort;
@@ -24,6 +27,7 @@ mod sums;
 mod tokens;
 mod unit;
 
+pub use boundaries::{Boundaries, read_boundaries};
 pub use lookup::*;
 pub use positions::*;
 pub use sort::*;
@@ -38,5 +42,5 @@ mod expectations {
             core::arch::global_asm!(concat!("//@expect embedding_", $line, " ld.global.nc.v4"));
         )*};
     }
-    expect! { "lookup_packs_f32_1_2 ==4" "lookup_packs_bf16_0_2 ==2" "sum_positions_packs_f16 ==8" }
+    expect! { "lookup_packs_f32_1_2 ==4" "lookup_packs_bf16_0_2 ==2" "sum_positions_packs_f16_0 ==8" }
 }

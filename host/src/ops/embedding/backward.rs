@@ -1,6 +1,7 @@
 //! The gradients of the tables. See [`embedding_backward`].
 
-use super::launch::{divisor, launch_keys};
+use super::boundaries;
+use super::launch::{divisor, launch_keys, view_or_none};
 use super::problem::Problem;
 use super::{BACKWARD, Positions};
 use crate::dtype::{DType, Element};
@@ -51,7 +52,7 @@ pub fn embedding_backward(
     let gradients = checked(tokens, dy, wte, positions)?;
     let make = |desc: &Desc| Tensor::uninit(desc.device(), desc.dtype(), desc.shape());
     let (dwte, dwpe) = (make(&gradients.dwte)?, gradients.dwpe.as_ref().map(make).transpose()?);
-    gradients.run(tokens, dy, &dwte, dwpe.as_ref())?;
+    gradients.run(tokens, dy, positions, &dwte, dwpe.as_ref())?;
     Ok((dwte, dwpe))
 }
 
@@ -82,7 +83,7 @@ pub fn embedding_backward_into(
     let device = tokens.device();
     let here = |tensor: &Tensor, arg| tensor.adopted(device, BACKWARD, arg);
     let dwpe_here = dwpe.map(|dwpe| here(dwpe, "dwpe")).transpose()?;
-    gradients.run(tokens, dy, &here(dwte, "dwte")?, dwpe_here.as_ref())?;
+    gradients.run(tokens, dy, positions, &here(dwte, "dwte")?, dwpe_here.as_ref())?;
     let elsewhere = |tensor: &&Tensor| !tensor.device().same_stream(device);
     [Some(dwte), dwpe]
         .into_iter()
@@ -121,12 +122,20 @@ fn checked<D: Described>(tokens: &D, dy: &D, wte: &D, positions: Option<Position
 }
 
 impl Gradients {
-    fn run(&self, tokens: &Tensor, dy: &Tensor, dwte: &Tensor, dwpe: Option<&Tensor>) -> Result<()> {
+    fn run(
+        &self,
+        tokens: &Tensor,
+        dy: &Tensor,
+        positions: Option<Positions>,
+        dwte: &Tensor,
+        dwpe: Option<&Tensor>,
+    ) -> Result<()> {
+        let starts = boundaries::read(BACKWARD, &self.problem, tokens, positions)?;
         let dy = dy.adopted(tokens.device(), BACKWARD, "dy")?;
         let dy = if dy.is_contiguous() { dy } else { cast(&dy, dy.dtype())? };
         with_float!(self.problem.dtype, T => {
             if let Some(dwpe) = dwpe {
-                self.sum_positions::<T>(&dy, dwpe)?;
+                self.sum_positions::<T>(starts.as_ref(), &dy, dwpe)?;
             }
             self.sum_rows::<T>(tokens, &dy, dwte)
         })
@@ -181,7 +190,7 @@ impl Gradients {
     }
 
     /// dwpe.
-    fn sum_positions<T>(&self, dy: &Tensor, dwpe: &Tensor) -> Result<()>
+    fn sum_positions<T>(&self, starts: Option<&Tensor>, dy: &Tensor, dwpe: &Tensor) -> Result<()>
     where
         T: Element
             + Float
@@ -194,14 +203,14 @@ impl Gradients {
         let (device, cols, steps) = (dwpe.device(), self.problem.cols, self.problem.steps());
         let packs = self.packs::<T>(&[dy, dwpe]);
         let unit = if packs { T::PER_PACK } else { 1 };
-        let sequences = self.problem.token_count() / steps.max(1);
+        let sequences = if steps > 0 { self.problem.sequences() } else { 0 };
         let per_group = sequences_of_a_group(sequences, steps * cols / unit);
         let groups = sequences.div_ceil(per_group).max(1);
         let partials =
             Tensor::uninit(device, DType::F32, &[if groups > 1 { groups } else { 0 }, steps * cols])?;
         let kernels =
             [kernels::sum_positions_elements::kernels::<T>(), kernels::sum_positions_packs::kernels::<T>()];
-        let kernel = &kernels[usize::from(packs)][0];
+        let kernel = &kernels[usize::from(packs)][usize::from(starts.is_some())];
         let blocks = (dwpe.len() / unit).div_ceil(kernel.bounds.threads as usize);
         let params = PositionSums {
             first: (self.offset * cols) as u64,
@@ -209,8 +218,10 @@ impl Gradients {
             sequences: sequences as u64,
             per_group: per_group as u64,
             len: dwpe.len() as u64,
+            cols: cols as u64,
         };
-        let args = (dy.view::<T>()?, dwpe.view_mut::<T>()?, partials.view_mut::<f32>()?, params);
+        let starts = view_or_none::<u32>(starts)?;
+        let args = (starts, dy.view::<T>()?, dwpe.view_mut::<T>()?, partials.view_mut::<f32>()?, params);
         // SAFETY: the tensors have the sizes of the problem; the grid covers dwpe's units and the groups.
         unsafe { device.launch(kernel, Grid::xyz(blocks as u64, groups as u64, 1)?, args)? };
         if groups == 1 {

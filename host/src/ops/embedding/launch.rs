@@ -1,5 +1,6 @@
 //! From problem to launches.
 
+use super::boundaries;
 use super::problem::Problem;
 use super::{OP, Positions};
 use crate::dtype::{DType, Element};
@@ -24,16 +25,18 @@ pub fn run(
     positions: Option<Positions>,
     y: &Tensor,
 ) -> Result<()> {
+    let starts = boundaries::read(OP, problem, tokens, positions)?;
     if y.is_empty() {
         // No kernel reads the tokens; still they must be right.
         return launch_keys(OP, problem, tokens).map(drop);
     }
-    with_float!(problem.dtype, T => typed::<T>(problem, tokens, wte, positions, y))
+    with_float!(problem.dtype, T => typed::<T>(problem, tokens, starts.as_ref(), wte, positions, y))
 }
 
 fn typed<T>(
     problem: &Problem,
     tokens: &Tensor,
+    starts: Option<&Tensor>,
     wte: &Tensor,
     positions: Option<Positions>,
     y: &Tensor,
@@ -53,20 +56,26 @@ where
     let slot = device.wide_value_slot(OP, "tokens", 0, problem.vocabulary as i64 - 1, FAULT_BITS)?;
     // SAFETY: words of tokens, of one or two each.
     let words = unsafe { Global::from_raw(tokens.raw_view()?) };
-    let wpe = match &wpe {
-        Some(wpe) => wpe.view::<T>()?,
-        // SAFETY: not used by a kernel without this table.
-        None => unsafe { Global::from_raw(RawView::none()) },
-    };
+    let wpe = view_or_none::<T>(wpe.as_ref())?;
+    let starts = view_or_none::<u32>(starts)?;
     let (wte, y) = (wte.view::<T>()?, y.view_mut::<T>()?);
     for piece in pieces(problem, if packs { T::PER_PACK } else { 1 }, MOST_UNITS) {
         let per_block = u64::from(kernel.bounds.threads) * kernel.constant("UNITS") as u64;
         let grid = Grid::covering(u64::from(piece.units), per_block)?;
         // SAFETY: the operands match the problem, of which the piece is; the grid covers it. Tensors are freed in
         // the order of their streams, which `adopted` has made wait for one another.
-        unsafe { device.launch(kernel, grid, (words, wte, wpe, y, slot.view(), piece))? };
+        unsafe { device.launch(kernel, grid, (words, starts, wte, wpe, y, slot.view(), piece))? };
     }
     slot.finish()
+}
+
+/// What a kernel sees of a tensor that it may have to do without.
+pub fn view_or_none<T: Element>(tensor: Option<&Tensor>) -> Result<Global<T>> {
+    match tensor {
+        Some(tensor) => tensor.view::<T>(),
+        // SAFETY: no memory, which a kernel without this operand does not touch.
+        None => Ok(unsafe { Global::from_raw(RawView::none()) }),
+    }
 }
 
 /// Whether all rows begin and end with a pack, and their columns lie side by side.
@@ -88,11 +97,16 @@ fn token_params(problem: &Problem) -> Tokens {
         step: step as i64,
         vocabulary: problem.vocabulary as i64,
         steps: divisor(steps),
-        kind: match problem.token_dtype {
-            DType::I64 => token_kind::I64,
-            DType::I32 => token_kind::I32,
-            _ => token_kind::U32,
-        },
+        kind: kind(problem.token_dtype),
+    }
+}
+
+/// The type of tokens or boundaries, for a kernel.
+pub fn kind(dtype: DType) -> u32 {
+    match dtype {
+        DType::I64 => token_kind::I64,
+        DType::I32 => token_kind::I32,
+        _ => token_kind::U32,
     }
 }
 
@@ -113,6 +127,8 @@ fn pieces(problem: &Problem, unit: usize, most: usize) -> impl Iterator<Item = L
         first: first as u32,
         units: (step.min(tokens - first) * per_row) as u32,
         per_row: divisor(per_row),
+        sequences: problem.packed.map_or(0, |packed| packed.sequences as u32),
+        positions: problem.packed.map_or(0, |packed| packed.most as u32),
         unused: 0,
     })
 }
