@@ -64,6 +64,39 @@ on_each_device! {
 }
 
 on_each_device! {
+    /// Of every start within a pack, in tables that end within one; rows of a table that are apart; one row.
+    fn rows_that_packs_do_not_fit_are_cut_from_packs(device: &Device) -> Result<()> {
+        let mut random = Random::new(303);
+        for cols in (4..=25).chain([127, 767]) {
+            for (i, dtype) in DTYPES.into_iter().enumerate() {
+                let (steps, words) = (5, [1, 3, 7][(cols + i) % 3]);
+                let ids = random_tokens(2 * steps, words, &mut random);
+                let tokens = tokens_of(device, TOKEN_TYPES[i], &[2, steps], &ids)?;
+                let table = |rows, random: &mut Random| {
+                    Layout::Dense.random(device, dtype, [rows, cols + 3], (-2.0, 2.0), random)
+                };
+                let (wide_wte, wide_wpe) = (table(words, &mut random)?, table(steps + 2, &mut random)?);
+                let narrow = |wide: &Tensor| wide.narrow(1, 0, cols);
+                let dense = |wide: &Tensor| wide.reshape(&[wide.len()])?.narrow(0, 0, wide.shape()[0] * cols)?.reshape(&[wide.shape()[0], cols]);
+                for (how, wte, wpe) in [
+                    ("dense", dense(&wide_wte)?, dense(&wide_wpe)?),
+                    ("apart", narrow(&wide_wte)?, dense(&wide_wpe)?),
+                    ("both apart", narrow(&wide_wte)?, narrow(&wide_wpe)?),
+                ] {
+                    let what = format!("{cols} columns {dtype}, {how}");
+                    check(&tokens, &wte, None, &what)?;
+                    for offset in 0..3 {
+                        let positions = Some(Positions { offset, ..Positions::new(&wpe) });
+                        check(&tokens, &wte, positions, &format!("{what}, from position {offset}"))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+on_each_device! {
     fn tables_and_tokens_are_read_as_they_lie(device: &Device) -> Result<()> {
         let mut random = Random::new(301);
         let [sequences, steps, words] = [3, 4, 6];
@@ -131,7 +164,7 @@ on_each_device! {
             (DType::I64, &[1, 2, 3, 5], "embedding: `tokens[3]` must be in 0..=4, got 5"),
         ];
         for (token_type, ids, want) in cases {
-            for cols in [0, 3, 16] {
+            for cols in [0, 3, 5, 16] {
                 let tokens = tokens_of(device, token_type, &[2, 2], ids)?;
                 let wte = Tensor::zeros(device, DType::F32, &[5, cols])?;
                 let error = ops::embedding(&tokens, &wte, None).and_then(|_| device.check_values()).unwrap_err();

@@ -5,7 +5,7 @@
 //! Launch: 1-D grid over fewer than 2^31 units; larger results take several launches.
 
 use super::boundaries::step;
-use super::tokens::{Tokens, record};
+use super::tokens::{Token, Tokens, record};
 use cuda_std::divide::Divisor;
 use cuda_std::prelude::*;
 
@@ -38,6 +38,21 @@ pub struct Lookup {
 }
 cuda_std::plain_parameter!(Lookup);
 const _: () = assert!(size_of::<Lookup>() == size_of::<Tokens>() + 4 * 8 + 2 * 4 + 12 + 3 * 4);
+
+impl Lookup {
+    /// The step of token `number` in its sequence.
+    ///
+    /// # Safety
+    /// `starts` are the boundaries of packed sequences, if there are such.
+    #[inline(always)]
+    pub(crate) unsafe fn step(&self, starts: Global<u32>, token: &Token, number: u32) -> i64 {
+        if self.sequences == 0 {
+            return token.step as i64;
+        }
+        // SAFETY: the caller's contract. Of boundaries that are wrong, still a row of wpe.
+        unsafe { step(starts, self.sequences, number).min(self.positions - 1) as i64 }
+    }
+}
 
 /// Packs: rows of whole packs, aligned in every operand.
 ///
@@ -114,10 +129,9 @@ unsafe fn run<T: Float, const PACKS: bool, const WPE: usize, const UNITS: usize>
             }
             valid[i] = when && token.valid;
             rows[i] = if valid[i] { token.value } else { 0 };
-            (steps[i], columns[i]) = (token.step as i64, (within * unit as u32) as i64);
-            if const { WPE == 1 } && p.sequences > 0 {
-                // Of boundaries that are wrong, still a row of wpe.
-                steps[i] = step(starts, p.sequences, p.first + row).min(p.positions - 1) as i64;
+            columns[i] = (within * unit as u32) as i64;
+            if const { WPE == 1 } {
+                steps[i] = p.step(starts, &token, p.first + row);
             }
         }
         for i in 0..UNITS {

@@ -9,6 +9,7 @@
 //! | `tokens` | reads a token, and records one that has no row in the table |
 //! | `boundaries` | where packed sequences begin |
 //! | `lookup` | the kernels of the forward pass |
+//! | `windows` | the forward pass for rows that packs do not fit |
 //! | `sort` | sorts the tokens, for the gradient of wte |
 //! | `sums` | dwte: sums of dy over the tokens of each row |
 //! | `positions` | dwpe: sums of dy over the sequences |
@@ -26,6 +27,7 @@ mod sort;
 mod sums;
 mod tokens;
 mod unit;
+mod windows;
 
 pub use boundaries::{Boundaries, read_boundaries};
 pub use lookup::*;
@@ -33,6 +35,7 @@ pub use positions::*;
 pub use sort::*;
 pub use sums::*;
 pub use tokens::{FAULT_BITS, Tokens, token_kind};
+pub use windows::{Windows, lookup_windows};
 
 /// Every pack is one load: with positions two for each unit, and of dy as many as are in flight.
 #[cfg(target_arch = "nvptx64")]

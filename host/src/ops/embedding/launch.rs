@@ -12,7 +12,7 @@ use cuda_std::divide::Divisor;
 use cuda_std::global::RawView;
 use cuda_std::kernel::Kernel;
 use cuda_std::{Float, Global};
-use kernels_gpu::embedding::{self as kernels, FAULT_BITS, Lookup, Tokens, token_kind};
+use kernels_gpu::embedding::{self as kernels, FAULT_BITS, Lookup, Tokens, Windows, token_kind};
 
 /// Units of a launch: kernels count in 31 bits.
 const MOST_UNITS: usize = 1 << 30;
@@ -42,31 +42,98 @@ fn typed<T>(
     y: &Tensor,
 ) -> Result<()>
 where
-    T: Element + Float + kernels::lookup_packs::Instances + kernels::lookup_elements::Instances,
+    T: Element
+        + Float
+        + kernels::lookup_packs::Instances
+        + kernels::lookup_windows::Instances
+        + kernels::lookup_elements::Instances,
 {
     let device = tokens.device();
     let wte = wte.adopted(device, OP, "wte")?;
+    let all = positions.map(|positions| positions.wpe.adopted(device, OP, "wpe")).transpose()?;
     // Positions begin with the first step's, so that kernels need not know the offset.
-    let of_steps = |p: Positions| p.wpe.narrow(0, p.offset, problem.steps())?.adopted(device, OP, "wpe");
-    let wpe = positions.map(of_steps).transpose()?;
-    let packs = whole_packs::<T>(problem, &wte, wpe.as_ref(), y);
-    let kernels: &'static [Kernel<kernels::lookup_packs::Args<T>>] =
-        if packs { kernels::lookup_packs::kernels::<T>() } else { kernels::lookup_elements::kernels::<T>() };
-    let kernel = &kernels[usize::from(wpe.is_some())];
+    let of_steps = match (positions, &all) {
+        (Some(positions), Some(all)) => Some(all.narrow(0, positions.offset, problem.steps())?),
+        _ => None,
+    };
     let slot = device.wide_value_slot(OP, "tokens", 0, problem.vocabulary as i64 - 1, FAULT_BITS)?;
     // SAFETY: words of tokens, of one or two each.
     let words = unsafe { Global::from_raw(tokens.raw_view()?) };
-    let wpe = view_or_none::<T>(wpe.as_ref())?;
-    let starts = view_or_none::<u32>(starts)?;
-    let (wte, y) = (wte.view::<T>()?, y.view_mut::<T>()?);
-    for piece in pieces(problem, if packs { T::PER_PACK } else { 1 }, MOST_UNITS) {
-        let per_block = u64::from(kernel.bounds.threads) * kernel.constant("UNITS") as u64;
-        let grid = Grid::covering(u64::from(piece.units), per_block)?;
-        // SAFETY: the operands match the problem, of which the piece is; the grid covers it. Tensors are freed in
-        // the order of their streams, which `adopted` has made wait for one another.
-        unsafe { device.launch(kernel, grid, (words, starts, wte, wpe, y, slot.view(), piece))? };
+    let (starts, with_wpe) = (view_or_none::<u32>(starts)?, usize::from(all.is_some()));
+    let (of_wte, of_y) = (wte.view::<T>()?, y.view_mut::<T>()?);
+    // Below: the operands match the problem, of which the pieces are; the grids cover these. Tensors are freed in the
+    // order of their streams, which `adopted` has made wait for one another.
+    match layout::<T>(problem, &wte, all.as_ref(), of_steps.as_ref(), y) {
+        Layout::Windows => {
+            let kernel = &kernels::lookup_windows::kernels::<T>()[with_wpe];
+            let offset = positions.map_or(0, |positions| positions.offset);
+            let rows = all.as_ref().map_or(0, |all| all.shape()[0]);
+            let wpe = view_or_none::<T>(all.as_ref())?;
+            for piece in windows(problem, T::PER_PACK, MOST_UNITS, [offset, rows]) {
+                let grid = Grid::covering(u64::from(piece.lookup.units), u64::from(kernel.bounds.threads))?;
+                // SAFETY: as above.
+                unsafe {
+                    device.launch(kernel, grid, (words, starts, of_wte, wpe, of_y, slot.view(), piece))?
+                };
+            }
+        }
+        layout => {
+            let packs = layout == Layout::Packs;
+            let kernels: &'static [Kernel<kernels::lookup_packs::Args<T>>] = if packs {
+                kernels::lookup_packs::kernels::<T>()
+            } else {
+                kernels::lookup_elements::kernels::<T>()
+            };
+            let (kernel, wpe) = (&kernels[with_wpe], view_or_none::<T>(of_steps.as_ref())?);
+            for piece in pieces(problem, if packs { T::PER_PACK } else { 1 }, MOST_UNITS) {
+                let per_block = u64::from(kernel.bounds.threads) * kernel.constant("UNITS") as u64;
+                let grid = Grid::covering(u64::from(piece.units), per_block)?;
+                // SAFETY: as above.
+                unsafe {
+                    device.launch(kernel, grid, (words, starts, of_wte, wpe, of_y, slot.view(), piece))?
+                };
+            }
+        }
     }
     slot.finish()
+}
+
+/// How the operands lie.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Layout {
+    /// All rows begin and end with a pack, and their columns lie side by side.
+    Packs,
+    /// The tables and y begin with a pack, and their columns lie side by side.
+    Windows,
+    /// Anyhow.
+    Elements,
+}
+
+/// `all` is the table of positions, `of_steps` its rows that are used.
+fn layout<T: Float>(
+    problem: &Problem,
+    wte: &Tensor,
+    all: Option<&Tensor>,
+    of_steps: Option<&Tensor>,
+    y: &Tensor,
+) -> Layout {
+    let aligned = |tensor: &Tensor| tensor.address().is_multiple_of(16);
+    let dense = |[_, column]: [isize; 2]| column == 1;
+    let whole = |[row, _]: [isize; 2]| row.unsigned_abs().is_multiple_of(T::PER_PACK);
+    let (wte_strides, wpe_strides) = (problem.wte_strides, problem.wpe_strides);
+    if !aligned(y) || !aligned(wte) || !dense(wte_strides) || (all.is_some() && !dense(wpe_strides)) {
+        return Layout::Elements;
+    }
+    let packs = problem.cols.is_multiple_of(T::PER_PACK)
+        && whole(wte_strides)
+        && of_steps.is_none_or(|wpe| aligned(wpe) && whole(wpe_strides));
+    // As many rows as a piece of windows has at least are to be counted in 31 bits.
+    let windows = (T::PER_PACK..=MOST_UNITS / T::PER_PACK).contains(&problem.cols);
+    match packs {
+        true => Layout::Packs,
+        false if windows && all.is_none_or(aligned) => Layout::Windows,
+        false => Layout::Elements,
+    }
 }
 
 /// What a kernel sees of a tensor that it may have to do without.
@@ -76,17 +143,6 @@ pub fn view_or_none<T: Element>(tensor: Option<&Tensor>) -> Result<Global<T>> {
         // SAFETY: no memory, which a kernel without this operand does not touch.
         None => Ok(unsafe { Global::from_raw(RawView::none()) }),
     }
-}
-
-/// Whether all rows begin and end with a pack, and their columns lie side by side.
-fn whole_packs<T: Float>(problem: &Problem, wte: &Tensor, wpe: Option<&Tensor>, y: &Tensor) -> bool {
-    let aligned = |tensor: &Tensor| tensor.address().is_multiple_of(16);
-    let rows = |[row, column]: [isize; 2]| column == 1 && row.unsigned_abs().is_multiple_of(T::PER_PACK);
-    problem.cols.is_multiple_of(T::PER_PACK)
-        && aligned(y)
-        && aligned(wte)
-        && rows(problem.wte_strides)
-        && wpe.is_none_or(|wpe| aligned(wpe) && rows(problem.wpe_strides))
 }
 
 /// The tokens, for a kernel.
@@ -130,6 +186,29 @@ fn pieces(problem: &Problem, unit: usize, most: usize) -> impl Iterator<Item = L
         sequences: problem.packed.map_or(0, |packed| packed.sequences as u32),
         positions: problem.packed.map_or(0, |packed| packed.most as u32),
         unused: 0,
+    })
+}
+
+/// The launches for packs of `unit` elements of y: rows that begin with a pack, at most `most` elements or `unit` rows.
+/// `offset` is the first step's row of a table of positions with so many rows.
+fn windows(
+    problem: &Problem,
+    unit: usize,
+    most: usize,
+    [offset, rows]: [usize; 2],
+) -> impl Iterator<Item = Windows> {
+    let (cols, len) = (problem.cols, |rows: usize, [row, _]: [isize; 2]| {
+        rows.checked_sub(1).map_or(0, |last| (last as isize * row) as i64 + problem.cols as i64)
+    });
+    let (wte_len, wpe_len) = (len(problem.vocabulary, problem.wte_strides), len(rows, problem.wpe_strides));
+    let wpe_first = offset as i64 * problem.wpe_strides[0] as i64;
+    pieces(problem, 1, (most / cols / unit * unit).max(unit) * cols).map(move |lookup| Windows {
+        lookup: Lookup { units: lookup.units.div_ceil(unit as u32), ..lookup },
+        wte_len,
+        wpe_len,
+        wpe_first,
+        elements: lookup.units,
+        rows: lookup.units / cols as u32,
     })
 }
 
@@ -182,6 +261,23 @@ mod tests {
                 next += piece.units / per_row as u32;
             }
             assert_eq!(next, 15, "{unit} {most}");
+        }
+    }
+
+    #[test]
+    fn windows_begin_with_a_pack_and_know_where_their_tables_end() {
+        let problem = problem(&[3, 5], &[7, 23]);
+        for most in [1 << 30, 23 * 8, 23 * 20, 1] {
+            let mut next = 0;
+            for piece in windows(&problem, 8, most, [2, 9]) {
+                assert_eq!((piece.lookup.first, piece.lookup.per_row.value()), (next, 23));
+                assert!((next as usize * 23).is_multiple_of(8) && piece.rows > 0);
+                assert_eq!(piece.elements, piece.rows * 23);
+                assert_eq!(piece.lookup.units, piece.elements.div_ceil(8));
+                assert_eq!((piece.wte_len, piece.wpe_len, piece.wpe_first), (7 * 23, 23, 0));
+                next += piece.rows;
+            }
+            assert_eq!(next, 15, "{most}");
         }
     }
 
