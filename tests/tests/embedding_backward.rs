@@ -4,7 +4,7 @@
 #[path = "../src/pointwise.rs"]
 mod pointwise;
 
-use kernels_gpu::embedding::{PIECE, TILE};
+use kernels_gpu::embedding::{FEW, PIECE, TILE};
 use pointwise::{Layout, ulp};
 use warpwright::ops::{self, Positions};
 use warpwright::{DType, Desc, Device, Result, Tensor, reference};
@@ -77,17 +77,21 @@ fn check(tokens: &Tensor, dy: &Tensor, wte: &Tensor, wpe: (&Tensor, usize), what
 on_each_device! {
     fn every_type_and_shape_gives_the_sums(device: &Device) -> Result<()> {
         let mut random = Random::new(310);
-        let piece = PIECE as usize;
+        let (piece, few) = (PIECE as usize, FEW as usize);
         // Sequences, steps, columns, rows of wte.
         let shapes = [
             (Text::One, [1, 1, 1, 1]),
             (Text::Even, [3, 5, 7, 11]),
-            (Text::Frequent, [2, piece, 8, 5]),
+            (Text::Frequent, [2, few / 2, 8, 5]),
+            (Text::One, [1, few, 36, 2]),
+            (Text::Falling, [few - 1, 1, 40, 7]),
+            (Text::Frequent, [1, few + 1, 8, 5]),
             (Text::One, [3, piece, 4, 2]),
             (Text::Falling, [1, 2 * piece + 1, 33, 6]),
             (Text::Even, [5, 41, 64, 300]),
             (Text::Frequent, [11, 70, 24, 9]),
             (Text::Even, [4, 9, 260, 3]),
+            (Text::Even, [19, 9, 260, 3]),
         ];
         for (i, (text, [sequences, steps, cols, words])) in shapes.into_iter().enumerate() {
             for (j, dtype) in DTYPES.into_iter().enumerate() {
@@ -174,16 +178,19 @@ on_each_device! {
 on_each_device! {
     fn tokens_without_a_row_are_named_and_write_nothing(device: &Device) -> Result<()> {
         let device = &apart(device)?;
-        for (cols, words) in [(0, 3), (5, 3), (8, 3), (8, 0)] {
-            let tokens = tokens_of(device, DType::I64, &[2, 2], &[0, 7, -1, 2])?;
-            let dy = Tensor::zeros(device, DType::F32, &[2, 2, cols])?;
+        let few = FEW as usize;
+        for (cols, words, steps) in [(0, 3, 2), (5, 3, 2), (5, 3, few), (8, 3, 2), (8, 3, few), (8, 0, 2)] {
+            let mut ids = vec![0, 7, -1, 2];
+            ids.resize(2 * steps, 2);
+            let tokens = tokens_of(device, DType::I64, &[2, steps], &ids)?;
+            let dy = Tensor::zeros(device, DType::F32, &[2, steps, cols])?;
             let wte = Tensor::zeros(device, DType::F32, &[words, cols])?;
             let done = ops::embedding_backward(&tokens, &dy, &wte, None).and_then(|_| device.check_values());
             let want = match words {
                 0 => "embedding_backward: `tokens[0]` must be in 0..=-1, got 0",
                 _ => "embedding_backward: `tokens[1]` must be in 0..=2, got 7",
             };
-            assert_eq!(done.unwrap_err().to_string(), want, "{words} rows of {cols} columns");
+            assert_eq!(done.unwrap_err().to_string(), want, "{words} rows of {cols} columns, {steps} steps");
         }
         Ok(())
     }

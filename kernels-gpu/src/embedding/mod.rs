@@ -10,6 +10,7 @@
 //! | `boundaries` | where packed sequences begin |
 //! | `lookup` | the kernels of the forward pass |
 //! | `windows` | the forward pass for rows that packs do not fit |
+//! | `few` | both gradients of few tokens |
 //! | `sort` | sorts the tokens, for the gradient of wte |
 //! | `sums` | dwte: sums of dy over the tokens of each row |
 //! | `positions` | dwpe: sums of dy over the sequences |
@@ -21,6 +22,7 @@
 #![allow(clippy::needless_range_loop)]
 
 mod boundaries;
+mod few;
 mod lookup;
 mod positions;
 mod sort;
@@ -30,6 +32,7 @@ mod unit;
 mod windows;
 
 pub use boundaries::{Boundaries, read_boundaries};
+pub use few::*;
 pub use lookup::*;
 pub use positions::*;
 pub use sort::*;
@@ -45,5 +48,8 @@ mod expectations {
             core::arch::global_asm!(concat!("//@expect embedding_", $line, " ld.global.nc.v4"));
         )*};
     }
-    expect! { "lookup_packs_f32_1_2 ==4" "lookup_packs_bf16_0_2 ==2" "sum_positions_packs_f16_0 ==8" }
+    expect! {
+        "lookup_packs_f32_1_2 ==4" "lookup_packs_bf16_0_2 ==2" "sum_positions_packs_f16_0 ==8"
+    "sum_few_packs_bf16 ==8" "lookup_windows_f16_0 ==2" "lookup_windows_f32_1 ==4"
+    }
 }

@@ -52,7 +52,7 @@ struct Operands<T> {
 #[kernel(
     family = "embedding",
     types = [f32, f16, bf16],
-    instances = [{ WPE: 0; threads: 128, min_blocks: 10 }, { WPE: 1; threads: 128, min_blocks: 9 }],
+    instances = [{ WPE: 0; threads: 128, min_blocks: 10 }, { WPE: 1; threads: 128, min_blocks: 8 }],
 )]
 pub unsafe fn lookup_windows<T: Float, const WPE: usize>(
     tokens: Global<u32>,

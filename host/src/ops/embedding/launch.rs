@@ -3,8 +3,10 @@
 use super::boundaries;
 use super::problem::Problem;
 use super::{OP, Positions};
+use crate::device::Device;
 use crate::dtype::{DType, Element};
 use crate::error::Result;
+use crate::faults::ValueSlot;
 use crate::launch::Grid;
 use crate::ops::pointwise::with_float;
 use crate::tensor::Tensor;
@@ -56,7 +58,7 @@ where
         (Some(positions), Some(all)) => Some(all.narrow(0, positions.offset, problem.steps())?),
         _ => None,
     };
-    let slot = device.wide_value_slot(OP, "tokens", 0, problem.vocabulary as i64 - 1, FAULT_BITS)?;
+    let slot = token_slot(OP, problem, device)?;
     // SAFETY: words of tokens, of one or two each.
     let words = unsafe { Global::from_raw(tokens.raw_view()?) };
     let (starts, with_wpe) = (view_or_none::<u32>(starts)?, usize::from(all.is_some()));
@@ -146,7 +148,7 @@ pub fn view_or_none<T: Element>(tensor: Option<&Tensor>) -> Result<Global<T>> {
 }
 
 /// The tokens, for a kernel.
-fn token_params(problem: &Problem) -> Tokens {
+pub fn token_params(problem: &Problem) -> Tokens {
     let [(_, sequence), (steps, step)] = problem.tokens;
     Tokens {
         sequence: sequence as i64,
@@ -155,6 +157,11 @@ fn token_params(problem: &Problem) -> Tokens {
         steps: divisor(steps),
         kind: kind(problem.token_dtype),
     }
+}
+
+/// A word for the first token that has no row.
+pub fn token_slot(op: &'static str, problem: &Problem, device: &Device) -> Result<ValueSlot> {
+    device.wide_value_slot(op, "tokens", 0, problem.vocabulary as i64 - 1, FAULT_BITS)
 }
 
 /// The type of tokens or boundaries, for a kernel.
@@ -226,7 +233,7 @@ pub fn launch_keys(op: &'static str, problem: &Problem, tokens: &Tensor) -> Resu
     }
     let kernel = &kernels::make_keys::ALL[0];
     let grid = Grid::covering(count as u64, u64::from(kernel.bounds.threads))?;
-    let slot = device.wide_value_slot(op, "tokens", 0, problem.vocabulary as i64 - 1, FAULT_BITS)?;
+    let slot = token_slot(op, problem, device)?;
     // SAFETY: words of tokens, of one or two each; the grid covers them. Memory is freed in the order of the stream.
     unsafe {
         let words = Global::from_raw(tokens.raw_view()?);
@@ -240,7 +247,7 @@ pub fn launch_keys(op: &'static str, problem: &Problem, tokens: &Tensor) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Desc, Device};
+    use crate::Desc;
 
     fn problem(tokens: &[usize], wte: &[usize]) -> Problem {
         let desc = |dtype, shape: &[usize]| Desc::new(&Device::cpu(), dtype, shape).unwrap();
