@@ -19,9 +19,8 @@
 //! ```
 //!
 //! Recorded are the launches that the recording thread makes on the device, whatever their stream. On a GPU each
-//! stands between two events, so the time of a kernel of a few microseconds comes out a microsecond or so too long, and
-//! longer where the GPU has to wait for the host between event and kernel: give the stream something to do first, as
-//! `warpwright profile` does. Launches into a graph that is being captured have no time on the device, and replays of a
+//! stands between two events, so its time comes out some microseconds too long (3 to 6 on an H200), and more where the GPU has
+//! to wait for the host between event and kernel: give the stream something to do first, as `warpwright profile` does. Launches into a graph that is being captured have no time on the device, and replays of a
 //! graph are no launches. Copies and fills are not recorded. While nothing is recorded, a launch looks at one flag of its
 //! thread.
 
