@@ -68,7 +68,7 @@ pub unsafe fn sum_few_packs<T: Float>(
 ///
 /// # Safety
 /// As [`sum_few_packs()`](fn@sum_few_packs).
-#[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 128 }])]
+#[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 128, min_blocks: 8 }])]
 pub unsafe fn sum_few_elements<T: Float>(
     tokens: Global<u32>,
     starts: Global<u32>,

@@ -50,6 +50,6 @@ mod expectations {
     }
     expect! {
         "lookup_packs_f32_1_2 ==4" "lookup_packs_bf16_0_2 ==2" "sum_positions_packs_f16_0 ==8"
-    "sum_few_packs_bf16 ==8" "lookup_windows_f16_0 ==2" "lookup_windows_f32_1 ==4"
+    "sum_few_packs_bf16 ==8" "lookup_windows_f16_0_1 ==2" "lookup_windows_f32_1_1 ==4"
     }
 }

@@ -1,24 +1,25 @@
 //! The forward pass for rows that packs do not fit: 767 columns, or tables whose rows lie at any distance.
 //!
-//! y is contiguous, so it consists of aligned packs whatever its rows are, and a thread writes one of them. What belongs
-//! there lies anywhere in the tables: a window of 16 bytes, cut from the two aligned packs that it lies in. A pack of y that
-//! begins in one row and ends in the next takes a window for each; a row has at least a pack's elements, so there is no
-//! third.
+//! A warp has a strip of one row: PACKS packs of y for each lane. Each row of y begins somewhere within a pack, and its source in
+//! a table within another, so a pack of y is a window on the table, cut from the two aligned packs that it lies in; by how
+//! much is the same for all of a row. What a row has before its first whole pack of y and behind its last, which it shares
+//! with its neighbours, goes element by element.
 //!
-//! Launch: 1-D grid over fewer than 2^31 elements; larger results take several launches of whole rows, each of which begins
-//! with a pack of y.
+//! Launch: 1-D grid, a warp for each strip; larger results take several launches.
 
 use super::lookup::Lookup;
 use super::tokens::record;
-use cuda_std::bits::{funnel_right, opaque, select};
+use cuda_std::bits::funnel_right;
 use cuda_std::prelude::*;
+
+/// Warps of a block.
+const WARPS: u32 = 4;
 
 /// A launch.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Windows {
-    /// Its units are packs of y, also the last if it is not whole; `per_row` is the columns. The columns of the tables lie
-    /// side by side.
+    /// Its units are strips of 32·PACKS packs of y. The columns of the tables lie side by side.
     pub lookup: Lookup,
     /// Elements of wte, counted to the end of its last row.
     pub wte_len: i64,
@@ -26,35 +27,25 @@ pub struct Windows {
     pub wpe_len: i64,
     /// Where the first step's row is in wpe.
     pub wpe_first: i64,
-    /// Elements of the launch, below 2^31.
-    pub elements: u32,
-    /// Rows of the launch.
-    pub rows: u32,
+    /// Columns, at least a pack's.
+    pub cols: u32,
+    /// Fills the struct, which has no padding.
+    pub unused: u32,
 }
 cuda_std::plain_parameter!(Windows);
 const _: () = assert!(size_of::<Windows>() == size_of::<Lookup>() + 4 * 8);
 
-/// The operands, as the kernel takes them.
-#[derive(Clone, Copy)]
-struct Operands<T> {
-    tokens: Global<u32>,
-    starts: Global<u32>,
-    wte: Global<T>,
-    wpe: Global<T>,
-    fault: GlobalMut<u64>,
-}
-
-/// Packs of y, of rows with any number of elements from a pack's on.
+/// Rows of any number of elements from a pack's on.
 ///
 /// # Safety
-/// As [`lookup_packs()`](fn@super::lookup_packs), with units as [`Windows`] says; tables and y begin at multiples of 16
-/// bytes.
+/// As [`lookup_packs()`](fn@super::lookup_packs), with units as [`Windows`] says: the grid has a warp for each; tables and y
+/// begin at multiples of 16 bytes.
 #[kernel(
     family = "embedding",
     types = [f32, f16, bf16],
-    instances = [{ WPE: 0; threads: 128, min_blocks: 10 }, { WPE: 1; threads: 128, min_blocks: 8 }],
+    instances = [{ WPE: 0, PACKS: 1; threads: 128, min_blocks: 12 }, { WPE: 1, PACKS: 1; threads: 128, min_blocks: 8 }],
 )]
-pub unsafe fn lookup_windows<T: Float, const WPE: usize>(
+pub unsafe fn lookup_windows<T: Float, const WPE: usize, const PACKS: usize>(
     tokens: Global<u32>,
     starts: Global<u32>,
     wte: Global<T>,
@@ -63,133 +54,129 @@ pub unsafe fn lookup_windows<T: Float, const WPE: usize>(
     fault: GlobalMut<u64>,
     p: Windows,
 ) {
-    let per_pack = T::PER_PACK as u32;
-    let operands = Operands { tokens, starts, wte, wpe, fault };
-    let number = thread::index_1d() as u32;
-    if number >= p.lookup.units {
+    let (per_pack, lane) = (T::PER_PACK as u32, warp::lane_id());
+    let strip = thread::block_idx_x() * WARPS + warp::warp_id();
+    if strip >= p.lookup.units {
         return;
     }
-    let at = number * per_pack;
-    let (row, column) = p.lookup.per_row.div_rem(at);
-    let of_row = p.lookup.per_row.value() - column;
-    // SAFETY: the caller's contract; rows and elements beyond the last are not accessed.
-    unsafe {
-        let mut unit = [0; 4];
-        let (mut turn, mut column, mut from) = (0, column as i64, 0);
-        // Once, or for two rows; one copy of the code for both.
-        let turns = opaque(1 + (of_row < per_pack && row + 1 < p.rows) as u32);
-        while turn < turns {
-            let part = part::<T, WPE>(operands, row + turn, column, &p);
-            for word in 0..4 {
-                unit[word] = select(T::from_mask(word, from), part[word], unit[word]);
-            }
-            (turn, column, from) = (turn + 1, -(of_row as i64), of_row as i32);
-        }
-        // Rows of y follow one another.
-        let place = (p.lookup.first as u64 * p.lookup.per_row.value() as u64 + at as u64) as usize;
-        let left = p.elements - at;
-        y.set_pack_if(left >= per_pack, place, unit);
-        if left < per_pack {
-            for i in 0..T::PER_PACK {
-                y.set_if((i as u32) < left, place + i, T::element(unit, i));
-            }
-        }
-    }
-}
-
-/// What row `row` of the launch has from `column` on: a pack's elements, of which those outside of the row are of no
-/// meaning. `column` is negative for a row that begins within the pack.
-#[inline(always)]
-unsafe fn part<T: Float, const WPE: usize>(
-    operands: Operands<T>,
-    row: u32,
-    column: i64,
-    p: &Windows,
-) -> Pack {
+    let (row, within) = p.lookup.per_row.div_rem(strip);
     let number = p.lookup.first + row;
-    // SAFETY: the caller's contract; of a token that has no row nothing is read.
+    // Rows of y follow one another.
+    let y_at = number as u64 * p.cols as u64;
+    let head = (y_at as u32).wrapping_neg() & (per_pack - 1);
+    let packs = (p.cols - head) / const { T::PER_PACK as u32 };
+    // SAFETY: the caller's contract; packs and elements beyond the row are not accessed, and of a token that has no row
+    // nothing is read.
     unsafe {
-        let token = p.lookup.tokens.read(operands.tokens, number);
-        if column <= 0 && !token.valid {
-            record(operands.fault, number, token.value);
+        let token = p.lookup.tokens.read(tokens, number);
+        let row_at = if token.valid { token.value * p.lookup.wte_row } else { 0 };
+        let mut step_at = 0;
+        if const { WPE == 1 } {
+            step_at = p.wpe_first + p.lookup.step(starts, &token, number) * p.lookup.wpe_row;
         }
-        let at = if token.valid { token.value * p.lookup.wte_row } else { 0 } + column;
-        let of_token = Window::<T>::load(operands.wte, token.valid, at, p.wte_len);
-        if const { WPE == 0 } {
-            return of_token.cut(operands.wte, p.wte_len);
-        }
-        let step = p.lookup.step(operands.starts, &token, number);
-        let at = p.wpe_first + step * p.lookup.wpe_row + column;
-        let of_step = Window::<T>::load(operands.wpe, true, at, p.wpe_len);
-        let mut unit = of_token.cut(operands.wte, p.wte_len);
-        let position = of_step.cut(operands.wpe, p.wpe_len);
-        for pair in 0..const { T::PER_PACK / 2 } {
-            let (x, position) = (T::pair(unit, pair), T::pair(position, pair));
-            T::set_pair(&mut unit, pair, [x[0] + position[0], x[1] + position[1]]);
-        }
-        unit
-    }
-}
-
-/// A pack's elements from anywhere in a table, as the aligned packs that they lie in. The pack that the table ends in, if
-/// it is not whole, comes later: few need it.
-struct Window<T> {
-    low: Pack,
-    high: Pack,
-    /// The first of the window's elements; the packs begin up to a pack before it.
-    at: i64,
-    when: bool,
-    element: core::marker::PhantomData<T>,
-}
-
-impl<T: Float> Window<T> {
-    /// Where `when` does not hold, zeros. Elements before the table and behind its `len` are zeros too.
-    #[inline(always)]
-    unsafe fn load(table: Global<T>, when: bool, at: i64, len: i64) -> Window<T> {
-        let (first, per_pack) = (Self::first(at), T::PER_PACK as i64);
-        let whole = |first: i64| when && first >= 0 && first + per_pack <= len;
-        // SAFETY: the caller's contract: whole packs of the table, which begins with one.
-        let [low, high] = unsafe {
-            let low = table.get_pack_if(whole(first), first as usize, 0);
-            // The same pack again, where the window is one: a load less than a miss.
-            let second = first + if at == first { 0 } else { per_pack };
-            [low, table.get_pack_if(whole(second), second as usize, 0)]
-        };
-        Window { low, high, at, when, element: core::marker::PhantomData }
-    }
-
-    /// The pack that element `at` lies in.
-    #[inline(always)]
-    fn first(at: i64) -> i64 {
-        at & !(T::PER_PACK as i64 - 1)
-    }
-
-    /// The window itself.
-    #[inline(always)]
-    unsafe fn cut(mut self, table: Global<T>, len: i64) -> Pack {
-        let (first, per_pack) = (Self::first(self.at), T::PER_PACK as i64);
-        if self.when && first + 2 * per_pack > len {
-            // SAFETY: the caller's contract: elements of the table.
-            let in_low = first + per_pack > len;
-            let rest = unsafe { rest(table, if in_low { first } else { first + per_pack }, len) };
-            for word in 0..4 {
-                (self.low[word], self.high[word]) =
-                    if in_low { (rest[word], self.high[word]) } else { (self.low[word], rest[word]) };
+        let (of_row, of_step) =
+            (Source::<T>::new(wte, row_at, p.wte_len), Source::<T>::new(wpe, step_at, p.wpe_len));
+        let first = within * warp::SIZE * PACKS as u32 + lane;
+        let (mut a, mut b) = ([[[0; 4]; 2]; PACKS], [[[0; 4]; 2]; PACKS]);
+        for i in 0..PACKS {
+            let pack = first + i as u32 * warp::SIZE;
+            let column = head + pack * per_pack;
+            a[i] = of_row.load(token.valid && pack < packs, column);
+            if const { WPE == 1 } {
+                b[i] = of_step.load(pack < packs, column);
             }
         }
-        let bytes = (self.at - first) as u32 * size_of::<T>() as u32;
-        shifted::<T>(self.low, self.high, bytes)
+        for i in 0..PACKS {
+            let pack = first + i as u32 * warp::SIZE;
+            let column = head + pack * per_pack;
+            let mut unit = of_row.cut(token.valid && pack < packs, column, a[i]);
+            if const { WPE == 1 } {
+                let position = of_step.cut(pack < packs, column, b[i]);
+                for pair in 0..const { T::PER_PACK / 2 } {
+                    let (x, position) = (T::pair(unit, pair), T::pair(position, pair));
+                    T::set_pair(&mut unit, pair, [x[0] + position[0], x[1] + position[1]]);
+                }
+            }
+            y.set_pack_if(pack < packs, (y_at + column as u64) as usize, unit);
+        }
+        if within > 0 {
+            return;
+        }
+        if lane == 0 && !token.valid {
+            record(fault, number, token.value);
+        }
+        // Fewer than two packs' elements.
+        let in_packs = packs * per_pack;
+        if lane < p.cols - in_packs {
+            let column = if lane < head { lane } else { lane + in_packs };
+            let mut value = if token.valid { of_row.element(column) } else { T::from_bits(0) };
+            if const { WPE == 1 } {
+                value = T::from_f32(value.to_f32() + of_step.element(column).to_f32());
+            }
+            y.set((y_at + column as u64) as usize, value);
+        }
     }
 }
 
-/// The elements of the pack from `first` on that there are.
-#[inline(always)]
-unsafe fn rest<T: Float>(table: Global<T>, first: i64, len: i64) -> Pack {
-    T::pack_from(|i| {
-        let at = first + i as i64;
+/// A row of a table.
+#[derive(Clone, Copy)]
+struct Source<T> {
+    table: Global<T>,
+    /// Where the row begins.
+    at: i64,
+    /// Where the table ends.
+    len: i64,
+}
+
+impl<T: Float> Source<T> {
+    #[inline(always)]
+    fn new(table: Global<T>, at: i64, len: i64) -> Source<T> {
+        Source { table, at, len }
+    }
+
+    /// The aligned pack that `column` lies in, and how many elements of it come before.
+    #[inline(always)]
+    fn pack(self, column: u32) -> (i64, u32) {
+        let at = self.at + column as i64;
+        let before = at as u32 & (T::PER_PACK as u32 - 1);
+        (at - before as i64, before)
+    }
+
+    #[inline(always)]
+    unsafe fn element(self, column: u32) -> T {
         // SAFETY: the caller's contract.
-        if at >= 0 && at < len { unsafe { table.get(at as usize) } } else { T::from_bits(0) }
-    })
+        unsafe { self.table.get((self.at + column as i64) as usize) }
+    }
+
+    /// The packs that a pack's elements from `column` on lie in; zeros where `when` does not hold. Of the second, zeros too
+    /// where the table ends in it or nothing of it is wanted.
+    #[inline(always)]
+    unsafe fn load(self, when: bool, column: u32) -> [Pack; 2] {
+        let ((first, before), per_pack) = (self.pack(column), T::PER_PACK as i64);
+        let second = when && before > 0 && first + 2 * per_pack <= self.len;
+        // SAFETY: the caller's contract. The elements are the row's, so that the first pack ends before the table does.
+        unsafe {
+            [
+                self.table.get_pack_if(when, first as usize, 0),
+                self.table.get_pack_if(second, (first + per_pack) as usize, 0),
+            ]
+        }
+    }
+
+    /// The elements themselves, from what `load` gave.
+    #[inline(always)]
+    unsafe fn cut(self, when: bool, column: u32, [low, mut high]: [Pack; 2]) -> Pack {
+        let ((first, before), per_pack) = (self.pack(column), T::PER_PACK as i64);
+        if when && before > 0 && first + 2 * per_pack > self.len {
+            // The table's last elements, of which there is no whole pack.
+            high = T::pack_from(|i| {
+                let at = first + per_pack + i as i64;
+                // SAFETY: the caller's contract.
+                if at < self.len { unsafe { self.table.get(at as usize) } } else { T::from_bits(0) }
+            });
+        }
+        shifted::<T>(low, high, before * size_of::<T>() as u32)
+    }
 }
 
 /// The 16 bytes from byte `bytes` of low and high on; below 16, and a multiple of an element's size.

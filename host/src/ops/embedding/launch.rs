@@ -13,9 +13,11 @@ use crate::tensor::Tensor;
 use cuda_std::divide::Divisor;
 use cuda_std::global::RawView;
 use cuda_std::kernel::Kernel;
-use cuda_std::{Float, Global};
+use cuda_std::{Float, Global, warp};
 use kernels_gpu::embedding::{self as kernels, FAULT_BITS, Lookup, Tokens, Windows, token_kind};
 
+/// Packs of a row that windows are for: a warp has one row, and with fewer most of its lanes would have none.
+const LEAST_WINDOWS: usize = 16;
 /// Units of a launch: kernels count in 31 bits.
 const MOST_UNITS: usize = 1 << 30;
 
@@ -71,8 +73,10 @@ where
             let offset = positions.map_or(0, |positions| positions.offset);
             let rows = all.as_ref().map_or(0, |all| all.shape()[0]);
             let wpe = view_or_none::<T>(all.as_ref())?;
-            for piece in windows(problem, T::PER_PACK, MOST_UNITS, [offset, rows]) {
-                let grid = Grid::covering(u64::from(piece.lookup.units), u64::from(kernel.bounds.threads))?;
+            let packs = kernel.constant("PACKS") * warp::SIZE as usize;
+            for piece in windows(problem, T::PER_PACK, packs, MOST_UNITS, [offset, rows]) {
+                let warps = u64::from(kernel.bounds.threads / warp::SIZE);
+                let grid = Grid::covering(u64::from(piece.lookup.units), warps)?;
                 // SAFETY: as above.
                 unsafe {
                     device.launch(kernel, grid, (words, starts, of_wte, wpe, of_y, slot.view(), piece))?
@@ -87,7 +91,8 @@ where
                 kernels::lookup_elements::kernels::<T>()
             };
             let (kernel, wpe) = (&kernels[with_wpe], view_or_none::<T>(of_steps.as_ref())?);
-            for piece in pieces(problem, if packs { T::PER_PACK } else { 1 }, MOST_UNITS) {
+            let unit = if packs { T::PER_PACK } else { 1 };
+            for piece in pieces(problem, problem.cols / unit, MOST_UNITS) {
                 let per_block = u64::from(kernel.bounds.threads) * kernel.constant("UNITS") as u64;
                 let grid = Grid::covering(u64::from(piece.units), per_block)?;
                 // SAFETY: as above.
@@ -129,8 +134,7 @@ fn layout<T: Float>(
     let packs = problem.cols.is_multiple_of(T::PER_PACK)
         && whole(wte_strides)
         && of_steps.is_none_or(|wpe| aligned(wpe) && whole(wpe_strides));
-    // As many rows as a piece of windows has at least are to be counted in 31 bits.
-    let windows = (T::PER_PACK..=MOST_UNITS / T::PER_PACK).contains(&problem.cols);
+    let windows = problem.cols >= LEAST_WINDOWS * T::PER_PACK;
     match packs {
         true => Layout::Packs,
         false if windows && all.is_none_or(aligned) => Layout::Windows,
@@ -173,9 +177,9 @@ pub fn kind(dtype: DType) -> u32 {
     }
 }
 
-/// The launches for units of so many elements: whole rows, at most `most` units.
-fn pieces(problem: &Problem, unit: usize, most: usize) -> impl Iterator<Item = Lookup> {
-    let (tokens, per_row) = (problem.token_count(), problem.cols / unit);
+/// The launches for rows of so many units: whole rows, at most `most` units.
+fn pieces(problem: &Problem, per_row: usize, most: usize) -> impl Iterator<Item = Lookup> {
+    let tokens = problem.token_count();
     // A row that is longer has a launch of its own: its units are below 2^31 too.
     let step = (most / per_row).max(1);
     let [wte_row, wte_column] = problem.wte_strides.map(|stride| stride as i64);
@@ -196,26 +200,29 @@ fn pieces(problem: &Problem, unit: usize, most: usize) -> impl Iterator<Item = L
     })
 }
 
-/// The launches for packs of `unit` elements of y: rows that begin with a pack, at most `most` elements or `unit` rows.
-/// `offset` is the first step's row of a table of positions with so many rows.
+/// The launches for strips of so many packs of `unit` elements: whole rows, at most `most` strips. `offset` is the first
+/// step's row of a table of positions with so many rows.
 fn windows(
     problem: &Problem,
     unit: usize,
+    packs: usize,
     most: usize,
     [offset, rows]: [usize; 2],
 ) -> impl Iterator<Item = Windows> {
-    let (cols, len) = (problem.cols, |rows: usize, [row, _]: [isize; 2]| {
+    let len = |rows: usize, [row, _]: [isize; 2]| {
         rows.checked_sub(1).map_or(0, |last| (last as isize * row) as i64 + problem.cols as i64)
-    });
+    };
     let (wte_len, wpe_len) = (len(problem.vocabulary, problem.wte_strides), len(rows, problem.wpe_strides));
     let wpe_first = offset as i64 * problem.wpe_strides[0] as i64;
-    pieces(problem, 1, (most / cols / unit * unit).max(unit) * cols).map(move |lookup| Windows {
-        lookup: Lookup { units: lookup.units.div_ceil(unit as u32), ..lookup },
+    let cols = problem.cols as u32;
+    let strips = (problem.cols / unit).div_ceil(packs);
+    pieces(problem, strips, most).map(move |lookup| Windows {
+        lookup,
         wte_len,
         wpe_len,
         wpe_first,
-        elements: lookup.units,
-        rows: lookup.units / cols as u32,
+        cols,
+        unused: 0,
     })
 }
 
@@ -261,7 +268,7 @@ mod tests {
         for (unit, most) in [(8, 1 << 30), (8, 6), (8, 7), (1, 100), (1, 24), (1, 1)] {
             let per_row = 24 / unit;
             let mut next = 0;
-            for piece in pieces(&problem, unit, most) {
+            for piece in pieces(&problem, per_row, most) {
                 assert_eq!((piece.first, piece.per_row.value()), (next, per_row as u32));
                 assert!(piece.units as usize <= most.max(per_row) && piece.units > 0);
                 assert!((piece.units as usize).is_multiple_of(per_row));
@@ -272,17 +279,18 @@ mod tests {
     }
 
     #[test]
-    fn windows_begin_with_a_pack_and_know_where_their_tables_end() {
-        let problem = problem(&[3, 5], &[7, 23]);
-        for most in [1 << 30, 23 * 8, 23 * 20, 1] {
+    fn windows_cover_their_rows_and_know_where_their_tables_end() {
+        let problem = problem(&[3, 5], &[7, 1003]);
+        for (most, strips) in [(1 << 30, 2), (7, 2), (1, 2)] {
             let mut next = 0;
-            for piece in windows(&problem, 8, most, [2, 9]) {
-                assert_eq!((piece.lookup.first, piece.lookup.per_row.value()), (next, 23));
-                assert!((next as usize * 23).is_multiple_of(8) && piece.rows > 0);
-                assert_eq!(piece.elements, piece.rows * 23);
-                assert_eq!(piece.lookup.units, piece.elements.div_ceil(8));
-                assert_eq!((piece.wte_len, piece.wpe_len, piece.wpe_first), (7 * 23, 23, 0));
-                next += piece.rows;
+            for piece in windows(&problem, 8, 64, most, [2, 9]) {
+                assert_eq!(
+                    (piece.lookup.first, piece.lookup.per_row.value(), piece.cols),
+                    (next, strips, 1003)
+                );
+                assert!(piece.lookup.units.is_multiple_of(strips) && piece.lookup.units > 0);
+                assert_eq!((piece.wte_len, piece.wpe_len, piece.wpe_first), (7 * 1003, 1003, 0));
+                next += piece.lookup.units / strips;
             }
             assert_eq!(next, 15, "{most}");
         }
@@ -292,13 +300,13 @@ mod tests {
     #[test]
     fn results_past_2_to_the_31_take_launches_that_count_in_31_bits() {
         let problem = problem(&[1 << 20, 1 << 10], &[50257, 768]);
-        let launches: Vec<Lookup> = pieces(&problem, 8, MOST_UNITS).collect();
+        let launches: Vec<Lookup> = pieces(&problem, 96, MOST_UNITS).collect();
         assert_eq!(launches.len(), 97);
         let last = launches.last().unwrap();
         assert_eq!(last.first as usize + (last.units / 96) as usize, 1 << 30);
         // A row alone is one launch, whatever its length.
         let wide = self::problem(&[2], &[1, (1 << 31) - 1]);
-        let units: Vec<u32> = pieces(&wide, 1, MOST_UNITS).map(|piece| piece.units).collect();
+        let units: Vec<u32> = pieces(&wide, (1 << 31) - 1, MOST_UNITS).map(|piece| piece.units).collect();
         assert_eq!(units, [(1 << 31) - 1; 2]);
     }
 }
