@@ -73,7 +73,7 @@ pub unsafe fn dropout_dense<T: Float, const PACKS: usize>(
     unsafe {
         // Units are whole groups of four, so that all of them begin alike. Without a branch for each group their words
         // are computed side by side.
-        if (p.first as u32 + p.head) % 4 == 0 {
+        if (p.first as u32 + p.head).is_multiple_of(4) {
             dense::run::<T, T, _, PACKS>(Dropout::<true>(p.mask), operands, &p)
         } else {
             dense::run::<T, T, _, PACKS>(Dropout::<false>(p.mask), operands, &p)
