@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::error::{CliError, quoted};
-use crate::{bench, demo, doctor, list, ops, run};
+use crate::{bench, demo, doctor, list, ops, profile, run};
 
 #[derive(Parser)]
 #[command(name = "warpwright", version, about = "Fused deep-learning GPU kernels in pure Rust")]
@@ -28,6 +28,8 @@ pub enum Command {
     Demo(demo::Args),
     /// Time the operations on a GPU against a copy, and against another library
     Bench(bench::Args),
+    /// Show what each kernel of an operation costs, as a table or a trace
+    Profile(profile::Args),
 }
 
 /// What a command line comes to.
@@ -94,6 +96,7 @@ mod tests {
             "warpwright demo --device cuda:1 --json --data d",
             "warpwright bench",
             "warpwright bench masked_softmax --quick --against torch --report out.html",
+            "warpwright profile embedding_backward --json --trace out.json --dtype bf16 --only x768 --calls 3",
         ] {
             assert!(matches!(parse_words(line), Parsed::Command(_)), "{line}");
         }
@@ -102,7 +105,7 @@ mod tests {
     #[test]
     fn mistakes_take_one_line() {
         for (line, want) in [
-            ("warpwright", "a command is required: `run`, `list`, `doctor`, `demo` or `bench`"),
+            ("warpwright", "a command is required: `run`, `list`, `doctor`, `demo`, `bench` or `profile`"),
             ("warpwright lst", "unrecognized subcommand 'lst'; tip: a similar subcommand exists: 'list'"),
             ("warpwright run x --in a", "the following required arguments were not provided: --out <FILE>"),
             (

@@ -15,6 +15,7 @@ mod manifest;
 mod ops;
 mod output;
 mod probe;
+mod profile;
 mod run;
 mod table;
 
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Profile(args) => profile::run(&args),
     })
 }
 

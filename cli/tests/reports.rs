@@ -1,4 +1,4 @@
-//! `list`, `doctor`, `demo` and `bench`: what they print, and their exit status.
+//! `list`, `doctor`, `demo`, `bench` and `profile`: what they print, and their exit status.
 
 mod common;
 
@@ -171,6 +171,59 @@ fn bench_refuses_the_cpu_and_a_report_without_a_folder() {
             "{}",
             stderr(&output)
         );
+    }
+}
+
+#[test]
+fn profile_tells_each_kernel_and_writes_a_trace() {
+    let folder = Folder::new();
+    let trace = folder.path("trace.json");
+    let line = ["profile", "embedding_backward", "--device", "cpu", "--dtype", "bf16", "--calls", "2"];
+    let report = json(&[&line[..], &["--json", "--trace", trace.to_str().unwrap()]].concat());
+    assert_eq!((&report["device"], &report["op"]), (&"cpu".into(), &"embedding_backward".into()));
+    assert_eq!((&report["dtype"], &report["calls"]), (&"bf16".into(), &2.into()));
+    let kernels = report["kernels"].as_array().unwrap();
+    let launches: u64 = kernels.iter().map(|kernel| kernel["launches"].as_u64().unwrap()).sum();
+    assert_eq!(launches as f64, 2.0 * report["call"]["launches"].as_f64().unwrap());
+    for kernel in kernels {
+        let positive = |key: &str| kernel[key].as_f64() > Some(0.0);
+        assert!(kernel["kernel"].as_str().unwrap().starts_with("embedding_"), "{kernel}");
+        assert!(
+            ["host_us", "device_us", "bytes", "gbps", "share_of_time"].into_iter().all(positive),
+            "{kernel}"
+        );
+        assert!(kernel["share_of_copy"].is_null(), "the CPU has no copy to compare with: {kernel}");
+    }
+    let trace: Value = serde_json::from_str(&std::fs::read_to_string(&trace).unwrap()).unwrap();
+    let of = |category: &str| {
+        trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["cat"] == category).count()
+            as u64
+    };
+    assert_eq!((of("kernel"), of("call"), of("range")), (launches, launches, 2));
+    let output = warpwright(line);
+    let lines: Vec<&str> = stdout(&output).lines().collect();
+    assert!(lines[0].starts_with("embedding_backward ") && lines[2].starts_with("kernel "), "{lines:#?}");
+    for kernel in kernels {
+        let name = kernel["kernel"].as_str().unwrap();
+        assert!(lines.iter().any(|line| line.starts_with(name)), "{lines:#?}");
+    }
+    assert_eq!(stderr(&output), "");
+}
+
+#[test]
+fn profile_refuses_what_it_does_not_know() {
+    let folder = Folder::new();
+    let trace = folder.path("none/trace.json");
+    for (args, status, want) in [
+        (&["profile", "softmax"][..], 2, "error: unknown operation `softmax`: known are "),
+        (&["profile", "gelu", "--device", "cpu", "--only", "x7777"], 2, "error: no case is left"),
+        (&["profile", "gelu", "--trace", trace.to_str().unwrap()], 1, "cannot write: there is no folder"),
+        (&["profile", "gelu", "--calls", "0"], 2, "0 is not in 1..=10000"),
+    ] {
+        let output = warpwright(args);
+        assert_eq!((output.status.code(), stdout(&output)), (Some(status), ""), "{args:?}");
+        let error = stderr(&output);
+        assert!(error.contains(want) && error.lines().count() == 1, "{error}");
     }
 }
 

@@ -196,6 +196,29 @@ fn rows_of_tables_and_their_gradients_run_by_their_names() {
 }
 
 #[test]
+fn packed_sequences_begin_at_cu_seqlens() {
+    let folder = Folder::new();
+    let tokens = || tensor(&[4], &[2i64, 0, 2, 1]);
+    let wte = || tensor(&[3, 2], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let wpe = || tensor(&[3, 2], &[0.5f32, 0.0, 0.0, 0.25, 0.75, 0.75]);
+    let cu_seqlens = || tensor(&[3], &[0i32, 1, 4]);
+    let packed = || [("tokens", tokens()), ("wte", wte()), ("wpe", wpe()), ("cu_seqlens", cu_seqlens())];
+    let input = folder.file("in.safetensors", &packed());
+    let y = outputs("embedding", &input, &folder, &[])["y"].to_vec::<f32>().unwrap();
+    assert_eq!(y, [5.5, 6.0, 1.5, 2.0, 5.0, 6.25, 3.75, 4.75]);
+    let dy = tensor(&[4, 2], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+    let all: Vec<_> = packed().into_iter().chain([("dy", dy)]).collect();
+    let got = outputs("embedding_backward", &folder.file("dy.safetensors", &all), &folder, &[]);
+    assert_eq!(got["dwpe"].to_vec::<f32>().unwrap(), [4.0, 6.0, 5.0, 6.0, 7.0, 8.0]);
+    let (alone, out) = (folder.path("alone").display().to_string(), folder.path("y").display().to_string());
+    folder.file("alone", &[("tokens", tokens()), ("wte", wte()), ("cu_seqlens", cu_seqlens())]);
+    let alone = warpwright(["run", "embedding", "--device", "cpu", "--in", &alone, "--out", &out]);
+    assert_eq!(alone.status.code(), Some(1));
+    let want = "embedding: tensor `wpe` is required: [P, C] wte's type; the input has `cu_seqlens`, `tokens` and `wte`\n";
+    assert!(stderr(&alone).ends_with(want), "{}", stderr(&alone));
+}
+
+#[test]
 fn norms_and_gradients_run_by_their_names() {
     let folder = Folder::new();
     let x = || tensor(&[1, 2], &[1.0f32, 3.0]);

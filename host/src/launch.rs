@@ -6,6 +6,7 @@ use crate::cuda::LaunchConfig;
 use crate::device::{Device, Kind};
 use crate::error::{Error, Result};
 use crate::families;
+use crate::profile;
 
 /// The blocks of a launch and what each of them gets. The threads of a block are the kernel's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +78,15 @@ impl Device {
         if grid.blocks.contains(&0) {
             return Ok(());
         }
+        // SAFETY: the caller's contract.
+        let launch = || unsafe { self.launch_blocks(kernel, grid, args) };
+        if profile::is_recording() { profile::recorded(self, kernel, grid, &args, launch) } else { launch() }
+    }
+
+    /// # Safety
+    /// As [`Device::launch`]; there are blocks.
+    #[inline(always)]
+    unsafe fn launch_blocks<A: KernelArgs>(&self, kernel: &Kernel<A>, grid: Grid, args: A) -> Result<()> {
         match self.kind() {
             Kind::Cpu(checks) => {
                 // SAFETY: the caller's contract.

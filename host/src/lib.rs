@@ -28,6 +28,7 @@ mod graph;
 pub mod io;
 mod launch;
 pub mod ops;
+pub mod profile;
 pub mod reference;
 mod shape;
 mod storage;

@@ -107,6 +107,11 @@ on_each_device! {
             (DType::F16, [5000, 8]),
             (DType::F32, [3000, 5]),
             (DType::BF16, [2500, 33]),
+            // Folded: by 4, by 4 and by 8, with rows left over; by 4 without.
+            (DType::F32, [1103, 259]),
+            (DType::BF16, [1031, 262]),
+            (DType::F16, [2111, 125]),
+            (DType::F32, [1300, 203]),
         ] {
             let x = Layout::Dense.random(device, dtype, shape, (-6.0, 6.0), &mut random)?;
             let dy = Layout::Dense.random(device, dtype, shape, (-2.0, 2.0), &mut random)?;

@@ -52,11 +52,44 @@ on_each_device! {
                 let what = format!("{:?} {dtype} {token_type}", SHAPES[i]);
                 check(&tokens, &wte, None, &what)?;
                 for offset in [0, 3] {
-                    let positions = Some(Positions { wpe: &wpe, offset });
+                    let positions = Some(Positions { offset, ..Positions::new(&wpe) });
                     check(&tokens, &wte, positions, &format!("{what} from position {offset}"))?;
                 }
                 let flat = tokens.reshape(&[sequences * steps])?;
                 check(&flat, &wte, None, &format!("{what}, flat"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+on_each_device! {
+    /// Of every start within a pack, in tables that end within one; rows of a table that are apart; one row.
+    fn rows_that_packs_do_not_fit_are_cut_from_packs(device: &Device) -> Result<()> {
+        let mut random = Random::new(303);
+        for cols in [63, 64, 65, 66, 67, 70, 127].into_iter().chain(129..=137).chain([255, 258, 511, 520, 767, 1027]) {
+            for (i, dtype) in DTYPES.into_iter().enumerate() {
+                let (steps, words) = (5, [1, 3, 7][(cols + i) % 3]);
+                let ids = random_tokens(2 * steps, words, &mut random);
+                let tokens = tokens_of(device, TOKEN_TYPES[i], &[2, steps], &ids)?;
+                let table = |rows, random: &mut Random| {
+                    Layout::Dense.random(device, dtype, [rows, cols + 3], (-2.0, 2.0), random)
+                };
+                let (wide_wte, wide_wpe) = (table(words, &mut random)?, table(steps + 2, &mut random)?);
+                let narrow = |wide: &Tensor| wide.narrow(1, 0, cols);
+                let dense = |wide: &Tensor| wide.reshape(&[wide.len()])?.narrow(0, 0, wide.shape()[0] * cols)?.reshape(&[wide.shape()[0], cols]);
+                for (how, wte, wpe) in [
+                    ("dense", dense(&wide_wte)?, dense(&wide_wpe)?),
+                    ("apart", narrow(&wide_wte)?, dense(&wide_wpe)?),
+                    ("both apart", narrow(&wide_wte)?, narrow(&wide_wpe)?),
+                ] {
+                    let what = format!("{cols} columns {dtype}, {how}");
+                    check(&tokens, &wte, None, &what)?;
+                    for offset in 0..3 {
+                        let positions = Some(Positions { offset, ..Positions::new(&wpe) });
+                        check(&tokens, &wte, positions, &format!("{what}, from position {offset}"))?;
+                    }
+                }
             }
         }
         Ok(())
@@ -79,7 +112,7 @@ on_each_device! {
                 let wpe = other.random(device, dtype, [steps, cols], (-2.0, 2.0), &mut random)?;
                 let what = format!("{layout:?} and {other:?} {dtype} x{cols}");
                 check(&tokens, &wte, None, &what)?;
-                check(&tokens, &wte, Some(Positions { wpe: &wpe, offset: 0 }), &what)?;
+                check(&tokens, &wte, Some(Positions::new(&wpe)), &what)?;
             }
         }
         Ok(())
@@ -131,7 +164,7 @@ on_each_device! {
             (DType::I64, &[1, 2, 3, 5], "embedding: `tokens[3]` must be in 0..=4, got 5"),
         ];
         for (token_type, ids, want) in cases {
-            for cols in [0, 3, 16] {
+            for cols in [0, 3, 67, 16] {
                 let tokens = tokens_of(device, token_type, &[2, 2], ids)?;
                 let wte = Tensor::zeros(device, DType::F32, &[5, cols])?;
                 let error = ops::embedding(&tokens, &wte, None).and_then(|_| device.check_values()).unwrap_err();
@@ -157,7 +190,7 @@ on_each_device! {
             let tokens = Tensor::zeros(device, DType::I32, &tokens)?;
             let wte = Tensor::zeros(device, DType::F16, &table)?;
             let wpe = Tensor::zeros(device, DType::F16, &[3, table[1]])?;
-            let y = ops::embedding(&tokens, &wte, Some(Positions { wpe: &wpe, offset: 0 }))?;
+            let y = ops::embedding(&tokens, &wte, Some(Positions::new(&wpe)))?;
             assert_eq!(y.shape(), [tokens.shape(), &table[1..]].concat());
             assert!(y.to_f64()?.is_empty());
         }
@@ -171,7 +204,7 @@ fn what_does_not_fit_is_named() {
     let desc = |dtype, shape: &[usize]| Desc::new(&device, dtype, shape).unwrap();
     let (tokens, wte) = (desc(DType::I32, &[2, 5]), desc(DType::F32, &[9, 4]));
     let message = |tokens: &Desc, wte: &Desc, wpe: Option<(&Desc, usize)>| {
-        let positions = wpe.map(|(wpe, offset)| Positions { wpe, offset });
+        let positions = wpe.map(|(wpe, offset)| Positions { offset, ..Positions::new(wpe) });
         ops::embedding_shape(tokens, wte, positions).unwrap_err().to_string()
     };
     let wpe = desc(DType::F32, &[6, 4]);
@@ -205,7 +238,8 @@ fn what_does_not_fit_is_named() {
     ] {
         assert_eq!(got, want);
     }
-    let fits = ops::embedding_shape(&tokens, &wte, Some(Positions { wpe: &wpe, offset: 1 })).unwrap();
+    let fits =
+        ops::embedding_shape(&tokens, &wte, Some(Positions { offset: 1, ..Positions::new(&wpe) })).unwrap();
     assert_eq!((fits.shape(), fits.dtype()), (&[2, 5, 4][..], DType::F32));
 }
 
@@ -226,7 +260,7 @@ fn sums_are_rounded_once() {
     for dtype in DTYPES {
         let [wte, wpe] = [1.0f32, 1.0 / 512.0 + 1.0 / 4096.0]
             .map(|value| warpwright_tests::floats(&device, dtype, &[1, 9], &[value; 9]).unwrap());
-        let y = ops::embedding(&tokens, &wte, Some(Positions { wpe: &wpe, offset: 0 })).unwrap();
+        let y = ops::embedding(&tokens, &wte, Some(Positions::new(&wpe))).unwrap();
         let exact = wte.to_f64().unwrap()[0] + wpe.to_f64().unwrap()[0];
         assert_eq!(y.to_f64().unwrap(), [round(dtype, exact); 9], "{dtype}");
     }

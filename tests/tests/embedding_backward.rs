@@ -4,7 +4,7 @@
 #[path = "../src/pointwise.rs"]
 mod pointwise;
 
-use kernels_gpu::embedding::{PIECE, TILE};
+use kernels_gpu::embedding::{FEW, PIECE, TILE};
 use pointwise::{Layout, ulp};
 use warpwright::ops::{self, Positions};
 use warpwright::{DType, Desc, Device, Result, Tensor, reference};
@@ -46,7 +46,7 @@ impl Text {
 /// What both gradients are, into poisoned memory, against the sums in float64.
 fn check(tokens: &Tensor, dy: &Tensor, wte: &Tensor, wpe: (&Tensor, usize), what: &str) -> Result<()> {
     let (device, dtype) = (tokens.device(), dy.dtype());
-    let positions = Some(Positions { wpe: wpe.0, offset: wpe.1 });
+    let positions = Some(Positions { offset: wpe.1, ..Positions::new(wpe.0) });
     let dwte = poisoned(device, dtype, wte.shape(), POISON)?;
     let dwpe = poisoned(device, dtype, wpe.0.shape(), POISON)?;
     ops::embedding_backward_into(tokens, dy, wte, positions, &dwte, Some(&dwpe))?;
@@ -57,7 +57,8 @@ fn check(tokens: &Tensor, dy: &Tensor, wte: &Tensor, wpe: (&Tensor, usize), what
     let here = |tensor: &Tensor| tensor.to_device(&Device::cpu());
     let (tokens, wte, wpe) =
         (here(tokens)?, here(&ops::cast(wte, DType::F32)?)?, here(&ops::cast(wpe.0, DType::F32)?)?);
-    let positions = Some(Positions { wpe: &wpe, offset: positions.map_or(0, |positions| positions.offset) });
+    let positions =
+        Some(Positions { offset: positions.map_or(0, |positions| positions.offset), ..Positions::new(&wpe) });
     let (row_reach, position_reach) = reference::embedding_backward(&tokens, &magnitudes, &wte, positions)?;
     let roundings = tokens.len() as f64 * (-24f64).exp2();
     for (got, want, reach, name) in [
@@ -76,17 +77,21 @@ fn check(tokens: &Tensor, dy: &Tensor, wte: &Tensor, wpe: (&Tensor, usize), what
 on_each_device! {
     fn every_type_and_shape_gives_the_sums(device: &Device) -> Result<()> {
         let mut random = Random::new(310);
-        let piece = PIECE as usize;
+        let (piece, few) = (PIECE as usize, FEW as usize);
         // Sequences, steps, columns, rows of wte.
         let shapes = [
             (Text::One, [1, 1, 1, 1]),
             (Text::Even, [3, 5, 7, 11]),
-            (Text::Frequent, [2, piece, 8, 5]),
+            (Text::Frequent, [2, few / 2, 8, 5]),
+            (Text::One, [1, few, 36, 2]),
+            (Text::Falling, [few - 1, 1, 40, 7]),
+            (Text::Frequent, [1, few + 1, 8, 5]),
             (Text::One, [3, piece, 4, 2]),
             (Text::Falling, [1, 2 * piece + 1, 33, 6]),
             (Text::Even, [5, 41, 64, 300]),
             (Text::Frequent, [11, 70, 24, 9]),
             (Text::Even, [4, 9, 260, 3]),
+            (Text::Even, [19, 9, 260, 3]),
         ];
         for (i, (text, [sequences, steps, cols, words])) in shapes.into_iter().enumerate() {
             for (j, dtype) in DTYPES.into_iter().enumerate() {
@@ -150,7 +155,7 @@ on_each_device! {
         let dy = dy.reshape(&[sequences, steps, cols])?;
         let wte = Tensor::zeros(device, DType::F32, &[words, cols])?;
         let wpe = Tensor::zeros(device, DType::F32, &[steps, cols])?;
-        let positions = Some(Positions { wpe: &wpe, offset: 0 });
+        let positions = Some(Positions::new(&wpe));
         let bits = || -> Result<(Vec<u8>, Vec<u8>)> {
             let (dwte, dwpe) = ops::embedding_backward(&tokens, &dy, &wte, positions)?;
             Ok((dwte.to_bytes()?, dwpe.map_or(Ok(vec![]), |dwpe| dwpe.to_bytes())?))
@@ -173,16 +178,19 @@ on_each_device! {
 on_each_device! {
     fn tokens_without_a_row_are_named_and_write_nothing(device: &Device) -> Result<()> {
         let device = &apart(device)?;
-        for (cols, words) in [(0, 3), (5, 3), (8, 3), (8, 0)] {
-            let tokens = tokens_of(device, DType::I64, &[2, 2], &[0, 7, -1, 2])?;
-            let dy = Tensor::zeros(device, DType::F32, &[2, 2, cols])?;
+        let few = FEW as usize;
+        for (cols, words, steps) in [(0, 3, 2), (5, 3, 2), (5, 3, few), (8, 3, 2), (8, 3, few), (8, 0, 2)] {
+            let mut ids = vec![0, 7, -1, 2];
+            ids.resize(2 * steps, 2);
+            let tokens = tokens_of(device, DType::I64, &[2, steps], &ids)?;
+            let dy = Tensor::zeros(device, DType::F32, &[2, steps, cols])?;
             let wte = Tensor::zeros(device, DType::F32, &[words, cols])?;
             let done = ops::embedding_backward(&tokens, &dy, &wte, None).and_then(|_| device.check_values());
             let want = match words {
                 0 => "embedding_backward: `tokens[0]` must be in 0..=-1, got 0",
                 _ => "embedding_backward: `tokens[1]` must be in 0..=2, got 7",
             };
-            assert_eq!(done.unwrap_err().to_string(), want, "{words} rows of {cols} columns");
+            assert_eq!(done.unwrap_err().to_string(), want, "{words} rows of {cols} columns, {steps} steps");
         }
         Ok(())
     }
@@ -218,7 +226,7 @@ fn what_does_not_fit_is_named() {
     let tensor = |dtype, shape: &[usize]| Tensor::zeros(&device, dtype, shape).unwrap();
     let (tokens, dy, table) =
         (tensor(DType::I32, &[2]), tensor(DType::F32, &[2, 4]), tensor(DType::F32, &[3, 4]));
-    let positions = Some(Positions { wpe: &table, offset: 0 });
+    let positions = Some(Positions::new(&table));
     let into = |positions, dwte: &Tensor, dwpe: Option<&Tensor>| {
         ops::embedding_backward_into(&tokens, &dy, &table, positions, dwte, dwpe).unwrap_err().to_string()
     };

@@ -44,7 +44,7 @@ fn rows_past_2_to_the_31_elements_are_written_and_summed() -> Result<()> {
         let ones = ops::cast(&Tensor::from_slice(&gpu, &[1, COLS], &[1.0f32; COLS])?, DType::BF16)?;
         dy.narrow(0, row, 1)?.copy_from(&ones)?;
         let wpe = Tensor::zeros(&gpu, DType::BF16, &[count, COLS])?;
-        let positions = Some(Positions { wpe: &wpe, offset: 0 });
+        let positions = Some(Positions::new(&wpe));
         let (dwte, dwpe) = ops::embedding_backward(&tokens, &dy, &table, positions)?;
         let want: Vec<f64> = (0..WORDS * COLS).map(|i| f64::from(i / COLS == row % WORDS)).collect();
         assert_same(&dwte.to_f64()?, &want, format!("dwte of row {row}"));

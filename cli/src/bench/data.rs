@@ -47,6 +47,11 @@ impl Data {
         Data::with_pool(device, POOL)
     }
 
+    /// With a pool that the CPU has quickly.
+    pub fn small(device: &Device) -> Data {
+        Data::with_pool(device, 1 << 16)
+    }
+
     fn with_pool(device: &Device, pool: usize) -> Data {
         Data { device: device.clone(), pool, pools: RefCell::default(), taken: Cell::new(0) }
     }
@@ -126,14 +131,6 @@ pub fn words(count: usize, end: usize) -> Vec<i32> {
     let mut rng = SmallRng::seed_from_u64(5);
     let most = (end as f64 + 1.0).ln();
     (0..count).map(|_| (rng.random_range(0.0..most).exp() - 1.0).min(end as f64 - 1.0) as i32).collect()
-}
-
-#[cfg(test)]
-impl Data {
-    /// With a pool that the CPU has quickly.
-    pub fn small(device: &Device) -> Data {
-        Data::with_pool(device, 1 << 16)
-    }
 }
 
 #[cfg(test)]

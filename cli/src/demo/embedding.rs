@@ -92,7 +92,7 @@ struct Embedding {
 
 impl Embedding {
     fn positions(&self, offset: usize) -> Option<Positions<'_>> {
-        self.wpe.as_ref().map(|wpe| Positions { wpe, offset })
+        self.wpe.as_ref().map(|wpe| Positions { offset, ..Positions::new(wpe) })
     }
 }
 
@@ -180,7 +180,7 @@ impl Prepared for Backward {
 
     fn launch(&self, set: usize) -> Result<()> {
         let Gradients { dy, dwte, dwpe } = &self.sets[set];
-        let positions = dwpe.as_ref().map(|wpe| Positions { wpe, offset: 0 });
+        let positions = dwpe.as_ref().map(Positions::new);
         ops::embedding_backward_into(&self.tokens, dy, dwte, positions, dwte, dwpe.as_ref())
     }
 
@@ -191,7 +191,7 @@ impl Prepared for Backward {
         let part = |tensor: &Tensor| tensor.narrow(-1, 0, cols);
         let (dy, dwte) = (part(dy)?, part(dwte)?);
         let dwpe = dwpe.as_ref().map(part).transpose()?;
-        let positions = dwpe.as_ref().map(|wpe| Positions { wpe, offset: 0 });
+        let positions = dwpe.as_ref().map(Positions::new);
         let (rows, of_positions) = reference::embedding_backward(&self.tokens, &dy, &dwte, positions)?;
         let rounding = rounding(dwte.dtype());
         // Random signs: sums of n terms of at most 1, whose roundings do not add up.

@@ -20,6 +20,13 @@ const WPE: TensorSpec = TensorSpec {
     required: false,
     about: "a row for each position, added",
 };
+const CU_SEQLENS: TensorSpec = TensorSpec {
+    name: "cu_seqlens",
+    dtypes: "i32 or i64",
+    shape: "[sequences + 1]",
+    required: false,
+    about: "with wpe and tokens [T]: where packed sequences begin, and the last ends",
+};
 const PARAMETERS: &[ParameterSpec] = &[ParameterSpec {
     name: "position_offset",
     kind: Kind::Unsigned,
@@ -31,7 +38,7 @@ pub static OP: Op = Op {
     name: NAME,
     summary: "wte[token] + wpe[position]: rows of tables, chosen by tokens",
     dtypes: FLOATS,
-    inputs: &[TOKENS, tensor("wte", "f32, f16 or bf16", "[V, C]", "a row for each token"), WPE],
+    inputs: &[TOKENS, tensor("wte", "f32, f16 or bf16", "[V, C]", "a row for each token"), WPE, CU_SEQLENS],
     outputs: &[tensor("y", "wte's type", "[B, T, C] or [T, C]", "a row for each token")],
     parameters: PARAMETERS,
     family: NAME,
@@ -49,6 +56,7 @@ pub static BACKWARD: Op = Op {
         tensor("dy", "wte's type", "[B, T, C] or [T, C]", "the gradient of y"),
         tensor("wte", "f32, f16 or bf16", "[V, C]", "for its shape"),
         TensorSpec { about: "for its shape", ..WPE },
+        CU_SEQLENS,
     ],
     outputs: &[
         tensor("dwte", "wte's type", "[V, C]", "for each row the sum of dy over its tokens"),
@@ -84,12 +92,17 @@ fn positions<'a>(
     tensors: &'a Tensors,
     parameters: &Parameters,
 ) -> Result<Option<Positions<'a>>, CliError> {
-    match (tensors.get("wpe"), parameters.unsigned("position_offset")) {
+    let (cu_seqlens, offset) = (tensors.get("cu_seqlens"), parameters.unsigned("position_offset"));
+    if let Some(wpe) = tensors.get("wpe") {
         // An offset that no table reaches stays one.
-        (Some(wpe), offset) => {
-            Ok(Some(Positions { wpe, offset: usize::try_from(offset.unwrap_or(0)).unwrap_or(usize::MAX) }))
-        }
-        (None, None) => Ok(None),
-        (None, Some(_)) => Err(CliError::ParameterAlone { op, name: "position_offset", needs: "wpe" }),
+        let offset = usize::try_from(offset.unwrap_or(0)).unwrap_or(usize::MAX);
+        return Ok(Some(Positions { wpe, offset, cu_seqlens }));
+    }
+    if offset.is_some() {
+        return Err(CliError::ParameterAlone { op, name: "position_offset", needs: "wpe" });
+    }
+    match cu_seqlens {
+        Some(_) => tensors.require("wpe").map(|_| None),
+        None => Ok(None),
     }
 }

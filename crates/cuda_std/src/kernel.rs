@@ -127,6 +127,11 @@ impl Default for ArgBuffer {
 pub unsafe trait KernelArg: Copy + Send + Sync + 'static {
     /// Appends the parameter.
     fn push(self, buffer: &mut ArgBuffer);
+
+    /// Bytes of memory behind the parameter, from where a view begins to the end of its allocation; 0 for numbers.
+    fn operand_bytes(&self) -> u64 {
+        0
+    }
 }
 
 macro_rules! view_arg {
@@ -135,6 +140,11 @@ macro_rules! view_arg {
         unsafe impl<T: Copy + 'static> KernelArg for $view<T> {
             fn push(self, buffer: &mut ArgBuffer) {
                 buffer.push(&self.address().to_ne_bytes(), 8);
+            }
+
+            #[cfg(not(target_arch = "nvptx64"))]
+            fn operand_bytes(&self) -> u64 {
+                self.raw().bytes() as u64
             }
         }
     )*};
@@ -176,6 +186,9 @@ macro_rules! plain_parameter {
 pub trait KernelArgs: Copy + Send + Sync + 'static {
     /// Packs them in order.
     fn pack(self) -> ArgBuffer;
+
+    /// The sum of [`KernelArg::operand_bytes`].
+    fn operand_bytes(&self) -> u64;
 }
 
 macro_rules! tuple_args {
@@ -187,6 +200,12 @@ macro_rules! tuple_args {
                 let mut buffer = ArgBuffer::new();
                 $($name.push(&mut buffer);)*
                 buffer
+            }
+
+            #[allow(non_snake_case)]
+            fn operand_bytes(&self) -> u64 {
+                let ($($name,)*) = self;
+                0 $(+ $name.operand_bytes())*
             }
         }
     };

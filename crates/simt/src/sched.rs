@@ -45,7 +45,8 @@ impl Ctx {
         }
         let base = (l.time % (CLOCK_MAX as u64 + 1)) as u32;
         let highest = self.highest_clock.get().max(self.last_clock.get());
-        if self.era.get() == crate::clock::era(l.time) && highest >= base {
+        // Of another era the present one has no clocks, but a launch of that era may come back here.
+        if self.era.get() != crate::clock::era(l.time) || highest >= base {
             self.blocks.borrow().iter().for_each(|block| block.arena.free_shadow());
             self.highest_clock.set(0);
         } else {

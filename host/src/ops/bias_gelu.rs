@@ -3,10 +3,11 @@
 use super::column_sums::column_sums;
 use super::gelu::Approximate;
 use super::masked_softmax::Described;
-use super::pointwise::{self, Kernels, NO_MASK, Operands, Problem, Rows, with_float};
-use crate::dtype::DType;
+use super::pointwise::{self, Kernels, NO_MASK, Operands, Problem, Rows, RowsPlan, with_float};
+use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::tensor::{Desc, Tensor};
+use cuda_std::Float;
 use kernels_gpu::pointwise as kernels;
 
 const OP: &str = "bias_gelu";
@@ -139,20 +140,85 @@ fn backward(
     }
     let device = x.device();
     let (dy, bias) = (dy.adopted(device, BACKWARD, "dy")?, bias.adopted(device, BACKWARD, "bias")?);
+    // A bias is read by its columns.
+    let bias = if bias.is_contiguous() { bias } else { super::cast(&bias, bias.dtype())? };
     with_float!(problem.dtype, T => {
-        let plan = rows.plan::<T>([x, &dy, dx], &bias);
-        let partials = Tensor::uninit(device, DType::F32, &[plan.groups(), rows.cols()])?;
-        let kernel = match plan.packs {
-            true => &approximate.among(kernels::bias_gelu_backward_dense::kernels::<T>())[0],
-            false => &approximate.among(kernels::bias_gelu_backward_strided::kernels::<T>())[0],
-        };
-        // A bias is read by its columns.
-        let bias = if bias.is_contiguous() { bias } else { super::cast(&bias, bias.dtype())? };
-        let (x, dy, bias) = (x.view::<T>()?, dy.view::<T>()?, bias.view::<T>()?);
-        let args = (x, dy, bias, dx.view_mut::<T>()?, partials.view_mut::<f32>()?, plan.params(rows));
-        // SAFETY: the operands match the problem, of which the plan is; `partials` has a row for each group. Tensors
-        // are freed in the order of their streams, which `adopted` has made wait for one another.
-        unsafe { device.launch(kernel, plan.grid()?, args)? };
+        let parts = Part::of::<T>(rows, [x, &dy, dx])?;
+        let plans: Vec<RowsPlan> = parts.iter().map(|part| part.plan::<T>(&bias)).collect();
+        let sums = |part: &Part, plan: &RowsPlan| plan.groups() * part.fold;
+        let all = parts.iter().zip(&plans).map(|(part, plan)| sums(part, plan)).sum();
+        let partials = Tensor::uninit(device, DType::F32, &[all, rows.cols()])?;
+        let mut first = 0;
+        for (part, plan) in parts.iter().zip(&plans) {
+            let own = partials.narrow(0, first, sums(part, plan))?;
+            let kernel = match plan.packs {
+                true => &approximate.among(kernels::bias_gelu_backward_dense::kernels::<T>())[0],
+                false => &approximate.among(kernels::bias_gelu_backward_strided::kernels::<T>())[0],
+            };
+            let bias = part.bias(&bias)?;
+            let [x, dy, dx] = &part.operands;
+            let (x, dy, bias) = (x.view::<T>()?, dy.view::<T>()?, bias.view::<T>()?);
+            let args = (x, dy, bias, dx.view_mut::<T>()?, own.view_mut::<f32>()?, plan.params(&part.rows));
+            // SAFETY: the operands match the problem, of which the plan is; `own` has a row for each group. Tensors
+            // are freed in the order of their streams, which `adopted` has made wait for one another.
+            unsafe { device.launch(kernel, plan.grid()?, args)? };
+            first += sums(part, plan);
+        }
         column_sums(&partials, dbias)
     })
+}
+
+/// Columns of folded rows: kernels count them in 31 bits.
+const MAX_FOLDED: usize = (1 << 31) - 1;
+/// From so many elements on rows are folded: below, the launches that it adds take longer than it saves.
+const FOLD_FROM: usize = 1 << 18;
+
+/// Rows of x, dy and dx, folded or not: `fold` rows that lie one behind the other taken as one, whose columns come `fold`
+/// times. Partial sums of its columns are `fold` rows of partial sums.
+#[derive(Debug)]
+struct Part {
+    fold: usize,
+    rows: Rows,
+    operands: [Tensor; 3],
+}
+
+impl Part {
+    /// Rows that are no whole packs become whole packs by folding; what is left over is a part of its own.
+    fn of<T: Float>(rows: &Rows, operands: [&Tensor; 3]) -> Result<Vec<Part>> {
+        let (x, cols) = (operands[0], rows.cols());
+        let fold = T::PER_PACK >> cols.trailing_zeros().min(T::PER_PACK.ilog2());
+        let foldable = |tensor: &&Tensor| tensor.is_contiguous() && tensor.address().is_multiple_of(16);
+        if fold == 1 || x.len() < FOLD_FROM || cols > MAX_FOLDED / fold || !operands.iter().all(foldable) {
+            return Ok(vec![Part { fold: 1, rows: rows.clone(), operands: operands.map(Tensor::clone) }]);
+        }
+        let count = x.len() / cols;
+        let main = count / fold * fold;
+        let part = |first: usize, rows: usize, fold: usize| -> Result<Part> {
+            let of = |tensor: &Tensor| {
+                tensor.reshape(&[count, cols])?.narrow(0, first, rows)?.reshape(&[rows / fold, fold * cols])
+            };
+            let operands = [of(operands[0])?, of(operands[1])?, of(operands[2])?];
+            Ok(Part { fold, rows: Rows::new(BACKWARD, operands[0].desc(), operands[1].desc())?, operands })
+        };
+        let parts = [(0, main, fold), (main, count - main, 1)];
+        parts
+            .into_iter()
+            .filter(|&(_, rows, _)| rows > 0)
+            .map(|(at, rows, fold)| part(at, rows, fold))
+            .collect()
+    }
+
+    fn plan<T: Element + Float>(&self, bias: &Tensor) -> RowsPlan {
+        // Of a folded bias, which is an allocation of its own, the place does not matter.
+        let [x, dy, dx] = &self.operands;
+        self.rows.plan::<T>([x, dy, dx], if self.fold > 1 { x } else { bias })
+    }
+
+    /// The bias of all columns.
+    fn bias(&self, bias: &Tensor) -> Result<Tensor> {
+        if self.fold == 1 {
+            return Ok(bias.clone());
+        }
+        super::cast(&bias.reshape(&[1, bias.len()])?.expand(&[self.fold, bias.len()])?, bias.dtype())
+    }
 }

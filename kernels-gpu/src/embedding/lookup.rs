@@ -4,7 +4,8 @@
 //!
 //! Launch: 1-D grid over fewer than 2^31 units; larger results take several launches.
 
-use super::tokens::{Tokens, record};
+use super::boundaries::step;
+use super::tokens::{Token, Tokens, record};
 use cuda_std::divide::Divisor;
 use cuda_std::prelude::*;
 
@@ -28,16 +29,36 @@ pub struct Lookup {
     pub units: u32,
     /// Units of a row.
     pub per_row: Divisor,
+    /// How many packed sequences there are; 0 where sequences are of one length.
+    pub sequences: u32,
+    /// With packed sequences: rows of wpe, at least one.
+    pub positions: u32,
     /// Fills the struct, which has no padding.
     pub unused: u32,
 }
 cuda_std::plain_parameter!(Lookup);
-const _: () = assert!(size_of::<Lookup>() == size_of::<Tokens>() + 4 * 8 + 2 * 4 + 12 + 4);
+const _: () = assert!(size_of::<Lookup>() == size_of::<Tokens>() + 4 * 8 + 2 * 4 + 12 + 3 * 4);
+
+impl Lookup {
+    /// The step of token `number` in its sequence.
+    ///
+    /// # Safety
+    /// `starts` are the boundaries of packed sequences, if there are such.
+    #[inline(always)]
+    pub(crate) unsafe fn step(&self, starts: Global<u32>, token: &Token, number: u32) -> i64 {
+        if self.sequences == 0 {
+            return token.step as i64;
+        }
+        // SAFETY: the caller's contract. Of boundaries that are wrong, still a row of wpe.
+        unsafe { step(starts, self.sequences, number).min(self.positions - 1) as i64 }
+    }
+}
 
 /// Packs: rows of whole packs, aligned in every operand.
 ///
 /// # Safety
-/// The operands hold what `p` says, `fault` is one word, and the grid covers the units at UNITS a thread.
+/// The operands hold what `p` says, `starts` the boundaries of packed sequences if there are such, `fault` is one word, and
+/// the grid covers the units at UNITS a thread.
 #[kernel(
     family = "embedding",
     types = [f32, f16, bf16],
@@ -45,6 +66,7 @@ const _: () = assert!(size_of::<Lookup>() == size_of::<Tokens>() + 4 * 8 + 2 * 4
 )]
 pub unsafe fn lookup_packs<T: Float, const WPE: usize, const UNITS: usize>(
     tokens: Global<u32>,
+    starts: Global<u32>,
     wte: Global<T>,
     wpe: Global<T>,
     y: GlobalMut<T>,
@@ -52,7 +74,7 @@ pub unsafe fn lookup_packs<T: Float, const WPE: usize, const UNITS: usize>(
     p: Lookup,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { run::<T, true, WPE, UNITS>(tokens, [wte, wpe], y, fault, &p) }
+    unsafe { run::<T, true, WPE, UNITS>(tokens, starts, [wte, wpe], y, fault, &p) }
 }
 
 /// Elements, of tables with any strides.
@@ -66,6 +88,7 @@ pub unsafe fn lookup_packs<T: Float, const WPE: usize, const UNITS: usize>(
 )]
 pub unsafe fn lookup_elements<T: Float, const WPE: usize, const UNITS: usize>(
     tokens: Global<u32>,
+    starts: Global<u32>,
     wte: Global<T>,
     wpe: Global<T>,
     y: GlobalMut<T>,
@@ -73,13 +96,14 @@ pub unsafe fn lookup_elements<T: Float, const WPE: usize, const UNITS: usize>(
     p: Lookup,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { run::<T, false, WPE, UNITS>(tokens, [wte, wpe], y, fault, &p) }
+    unsafe { run::<T, false, WPE, UNITS>(tokens, starts, [wte, wpe], y, fault, &p) }
 }
 
 /// `tables` are wte and, where WPE is 1, wpe.
 #[inline(always)]
 unsafe fn run<T: Float, const PACKS: bool, const WPE: usize, const UNITS: usize>(
     tokens: Global<u32>,
+    starts: Global<u32>,
     tables: [Global<T>; 2],
     y: GlobalMut<T>,
     fault: GlobalMut<u64>,
@@ -105,7 +129,10 @@ unsafe fn run<T: Float, const PACKS: bool, const WPE: usize, const UNITS: usize>
             }
             valid[i] = when && token.valid;
             rows[i] = if valid[i] { token.value } else { 0 };
-            (steps[i], columns[i]) = (token.step as i64, (within * unit as u32) as i64);
+            columns[i] = (within * unit as u32) as i64;
+            if const { WPE == 1 } {
+                steps[i] = p.step(starts, &token, p.first + row);
+            }
         }
         for i in 0..UNITS {
             let number = first + i as u32 * width;

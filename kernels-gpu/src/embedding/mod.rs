@@ -1,12 +1,16 @@
 //! Rows of a table, chosen by tokens: y[b, t] = wte[tokens[b, t]] + wpe[t].
 //!
 //! tokens: [B, T] of u32, i32 or i64, with any strides. wte: [V, C], wpe: [P, C], of T = f32 | f16 | bf16. y: [B, T, C],
-//! contiguous. The sum is taken in f32 and rounded once; without wpe the bits of wte's rows are copied.
+//! contiguous. The sum is taken in f32 and rounded once; without wpe the bits of wte's rows are copied. Sequences of different
+//! lengths are packed: tokens [total], cu_seqlens [sequences + 1] of i32 or i64, and t begins again with each.
 //!
 //! | module | what |
 //! | --- | --- |
 //! | `tokens` | reads a token, and records one that has no row in the table |
+//! | `boundaries` | where packed sequences begin |
 //! | `lookup` | the kernels of the forward pass |
+//! | `windows` | the forward pass for rows that packs do not fit |
+//! | `few` | both gradients of few tokens |
 //! | `sort` | sorts the tokens, for the gradient of wte |
 //! | `sums` | dwte: sums of dy over the tokens of each row |
 //! | `positions` | dwpe: sums of dy over the sequences |
@@ -17,18 +21,24 @@
 // Register arrays are indexed by constants after unrolling; iterators over them stay in local memory.
 #![allow(clippy::needless_range_loop)]
 
+mod boundaries;
+mod few;
 mod lookup;
 mod positions;
 mod sort;
 mod sums;
 mod tokens;
 mod unit;
+mod windows;
 
+pub use boundaries::{Boundaries, read_boundaries};
+pub use few::*;
 pub use lookup::*;
 pub use positions::*;
 pub use sort::*;
 pub use sums::*;
 pub use tokens::{FAULT_BITS, Tokens, token_kind};
+pub use windows::{Windows, lookup_windows};
 
 /// Every pack is one load: with positions two for each unit, and of dy as many as are in flight.
 #[cfg(target_arch = "nvptx64")]
@@ -38,5 +48,8 @@ mod expectations {
             core::arch::global_asm!(concat!("//@expect embedding_", $line, " ld.global.nc.v4"));
         )*};
     }
-    expect! { "lookup_packs_f32_1_2 ==4" "lookup_packs_bf16_0_2 ==2" "sum_positions_packs_f16 ==8" }
+    expect! {
+        "lookup_packs_f32_1_2 ==4" "lookup_packs_bf16_0_2 ==2" "sum_positions_packs_f16_0 ==8"
+    "sum_few_packs_bf16 ==8" "lookup_windows_f16_0_1 ==2" "lookup_windows_f32_1_1 ==4"
+    }
 }

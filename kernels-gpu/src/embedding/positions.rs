@@ -1,7 +1,8 @@
 //! dwpe: for each position, the sum of dy over the sequences; zeros for positions that no step has.
 //!
 //! A thread has a unit of dwpe and a group of sequences, in order. With one group it writes dwpe; with several it
-//! writes a row of `partials` [groups, T·C] in f32, which `column_sums` adds up. Groups depend on the shape alone.
+//! writes a row of `partials` [groups, T·C] in f32, which `column_sums` adds up. Groups depend on the shape alone. Of packed
+//! sequences T is the most steps that one may have, and those that end before a step are skipped.
 //!
 //! Launch: grid (units of dwpe, groups). Floor: dy and dwpe once.
 
@@ -17,7 +18,7 @@ const DEPTH: u64 = 8;
 pub struct PositionSums {
     /// The first element of dwpe that a step has.
     pub first: u64,
-    /// Elements of a sequence: T·C.
+    /// Elements of a sequence, at most where they are packed: T·C.
     pub sequence: u64,
     /// Sequences.
     pub sequences: u64,
@@ -25,42 +26,55 @@ pub struct PositionSums {
     pub per_group: u64,
     /// Elements of dwpe.
     pub len: u64,
+    /// Elements of a row.
+    pub cols: u64,
 }
 cuda_std::plain_parameter!(PositionSums);
 
 /// Packs: rows of whole packs, aligned.
 ///
 /// # Safety
-/// dy, dwpe and, with several groups, `partials` hold what `p` says; the grid covers the units, and has a row of
-/// blocks for each group.
-#[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 128, min_blocks: 8 }])]
-pub unsafe fn sum_positions_packs<T: Float>(
+/// dy, dwpe and, with several groups, `partials` hold what `p` says; where PACKED is 1, `starts` the boundaries of the
+/// sequences, none beyond dy's rows; the grid covers the units, and has a row of blocks for each group.
+#[kernel(
+    family = "embedding",
+    types = [f32, f16, bf16],
+    instances = [{ PACKED: 0; threads: 128, min_blocks: 8 }, { PACKED: 1; threads: 128, min_blocks: 6 }],
+)]
+pub unsafe fn sum_positions_packs<T: Float, const PACKED: usize>(
+    starts: Global<u32>,
     dy: Global<T>,
     dwpe: GlobalMut<T>,
     partials: GlobalMut<f32>,
     p: PositionSums,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { with_packs!(sum_positions::<T>(dy, dwpe, partials, &p)) }
+    unsafe { with_packs!(sum_positions::<T, PACKED>(starts, dy, dwpe, partials, &p)) }
 }
 
 /// Elements.
 ///
 /// # Safety
 /// As [`sum_positions_packs()`](fn@sum_positions_packs).
-#[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 128 }])]
-pub unsafe fn sum_positions_elements<T: Float>(
+#[kernel(
+    family = "embedding",
+    types = [f32, f16, bf16],
+    instances = [{ PACKED: 0; threads: 128 }, { PACKED: 1; threads: 128 }],
+)]
+pub unsafe fn sum_positions_elements<T: Float, const PACKED: usize>(
+    starts: Global<u32>,
     dy: Global<T>,
     dwpe: GlobalMut<T>,
     partials: GlobalMut<f32>,
     p: PositionSums,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { sum_positions::<T, 1>(dy, dwpe, partials, &p) }
+    unsafe { sum_positions::<T, PACKED, 1>(starts, dy, dwpe, partials, &p) }
 }
 
 #[inline(always)]
-unsafe fn sum_positions<T: Float, const UNIT: usize>(
+unsafe fn sum_positions<T: Float, const PACKED: usize, const UNIT: usize>(
+    starts: Global<u32>,
     dy: Global<T>,
     dwpe: GlobalMut<T>,
     partials: GlobalMut<f32>,
@@ -77,9 +91,21 @@ unsafe fn sum_positions<T: Float, const UNIT: usize>(
     unsafe {
         while sequence < end {
             let mut units = [[0; 4]; DEPTH as usize];
-            for i in 0..DEPTH {
-                let place = (sequence + i) * p.sequence + within;
-                units[i as usize] = load::<T, UNIT>(dy, sequence + i < end, place as usize);
+            if const { PACKED == 0 } {
+                for i in 0..DEPTH {
+                    let place = (sequence + i) * p.sequence + within;
+                    units[i as usize] = load::<T, UNIT>(dy, sequence + i < end, place as usize);
+                }
+            } else {
+                // The last boundary stands for those behind it: sequences without elements.
+                let boundary = |i: u64| starts.get((sequence + i).min(end) as usize) as u64 * p.cols;
+                let mut start = boundary(0);
+                for i in 0..DEPTH {
+                    let next = boundary(i + 1);
+                    let place = start + within;
+                    units[i as usize] = load::<T, UNIT>(dy, place < next, place as usize);
+                    start = next;
+                }
             }
             for i in 0..DEPTH {
                 add::<T, UNIT>(&mut sums, units[i as usize]);

@@ -109,13 +109,13 @@ pub(crate) unsafe fn store_partials<const UNIT: usize>(
     }
 }
 
-/// `$function::<T, UNIT>` of these arguments, with UNIT the elements of a pack of `$T`.
+/// `$function::<T, UNIT>` of these arguments, with UNIT the elements of a pack of `$T`; perhaps with a constant between.
 macro_rules! with_packs {
-    ($function:ident::<$T:ident>($($argument:expr),*)) => {
+    ($function:ident::<$T:ident $(, $constant:ident)?>($($argument:expr),*)) => {
         if const { $T::PER_PACK == 8 } {
-            $function::<$T, 8>($($argument),*)
+            $function::<$T $(, $constant)?, 8>($($argument),*)
         } else {
-            $function::<$T, 4>($($argument),*)
+            $function::<$T $(, $constant)?, 4>($($argument),*)
         }
     };
 }

@@ -24,7 +24,7 @@ impl Function for Add {
 #[kernel(
     family = "pointwise",
     types = [f32, f16, bf16],
-    instances = [{ PACKS: 2; threads: 256 }, { PACKS: 4; threads: 256, min_blocks: 4 }],
+    instances = [{ PACKS: 1; threads: 256 }],
 )]
 pub unsafe fn add_dense<T: Float, const PACKS: usize>(
     a: Global<T>,

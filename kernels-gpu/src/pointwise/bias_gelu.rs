@@ -27,8 +27,7 @@ impl<T: Float, const FORM: usize> Function for BiasGelu<T, FORM> {
     family = "pointwise",
     types = [f32, f16, bf16],
     instances = [
-        { FORM: 0, PACKS: 2; threads: 256, min_blocks: 6 }, { FORM: 0, PACKS: 4; threads: 256, min_blocks: 3 },
-        { FORM: 1, PACKS: 2; threads: 256, min_blocks: 6 }, { FORM: 1, PACKS: 4; threads: 256, min_blocks: 3 },
+        { FORM: 0, PACKS: 2; threads: 256, min_blocks: 6 }, { FORM: 1, PACKS: 2; threads: 256, min_blocks: 6 },
     ],
 )]
 pub unsafe fn bias_gelu_dense<T: Float, const FORM: usize, const PACKS: usize>(

@@ -21,11 +21,7 @@ macro_rules! cast_to {
         ///
         /// # Safety
         /// As `dense::run`.
-        #[kernel(
-                    family = "pointwise",
-                    types = [f32, f16, bf16],
-                    instances = [{ PACKS: 2; threads: 256 }, { PACKS: 4; threads: 256, min_blocks: 4 }],
-                )]
+        #[kernel(family = "pointwise", types = [f32, f16, bf16], instances = [{ PACKS: 1; threads: 256 }])]
         pub unsafe fn $dense<T: Float, const PACKS: usize>(
             a: Global<T>,
             b: Global<T>,

@@ -3,7 +3,8 @@
 //! Work is cut into *units*: a pack of 16 bytes of the wider type, and as many elements of the other. A thread
 //! has PACKS of them, a block's width apart, and loads all before it computes. Either the launch is one run of
 //! elements, which begins and ends anywhere, as long as all operands lie alike modulo a unit; or it consists
-//! of rows of whole units, each operand with its own distance from row to row.
+//! of rows of whole units, each operand with its own distance from row to row. With a bias, a thread's units are
+//! those of neighbouring rows in the same columns: they share a unit of the bias.
 
 use super::Function;
 use super::dropout::Mask;
@@ -38,8 +39,8 @@ pub struct Dense {
     pub rows: u32,
     /// The units of a row; in a run, the length of the bias.
     pub per_row: Divisor,
-    /// Fills the struct, which has no padding.
-    pub unused: u32,
+    /// How many rows; in a run 0.
+    pub row_count: u32,
 }
 cuda_std::plain_parameter!(Dense);
 const _: () = assert!(size_of::<Dense>() == 6 * 8 + size_of::<Mask>() + 5 * 4 + 12);
@@ -58,23 +59,6 @@ pub(crate) struct Operands<A, B> {
     pub y: GlobalMut<B>,
 }
 
-impl Dense {
-    /// Where unit `number` begins in a and in b, and its column of the bias.
-    #[inline(always)]
-    fn place<A: Float, B: Float>(&self, number: u32) -> (i64, i64, u32) {
-        let unit = const { unit::<A, B>() as u32 };
-        if self.rows != 0 {
-            let (row, within) = self.per_row.div_rem(number);
-            let (row, column) = (row as i64, within * unit);
-            let (a, b) = (self.a_base + row * self.a_row, self.b_base + row * self.b_row);
-            (a + column as i64, b + column as i64, column)
-        } else {
-            let at = self.head + number * unit;
-            (self.a_base + at as i64, self.b_base + at as i64, self.per_row.div_rem(at).1)
-        }
-    }
-}
-
 /// Computes the launch `p`, PACKS units a thread.
 ///
 /// # Safety
@@ -87,28 +71,62 @@ pub(crate) unsafe fn run<A: Float, B: Float, F: Function, const PACKS: usize>(
     p: &Dense,
 ) {
     let unit = const { unit::<A, B>() };
-    let width = thread::block_dim_x();
-    let first = thread::block_idx_x() * width * PACKS as u32 + thread::thread_idx_x();
     let (mut a, mut b, mut bias) = ([[0; 4]; PACKS], [[0; 4]; PACKS], [[0; 4]; PACKS]);
+    let (mut ats, mut whens) = ([0; PACKS], [false; PACKS]);
     // SAFETY: the caller's contract; units and elements beyond the last are not accessed.
     unsafe {
-        for i in 0..PACKS {
-            let number = first + i as u32 * width;
-            let when = number < p.units;
-            let (a_at, b_at, column) = p.place::<A, B>(if when { number } else { 0 });
-            a[i] = load(operands.a, when, a_at as usize, unit);
-            if const { F::SECOND } {
-                b[i] = load(operands.b, when, b_at as usize, unit);
+        if const { F::BIAS } && p.rows != 0 {
+            let (group, within) = p.per_row.div_rem(thread::index_1d() as u32);
+            let (row, column) = (group * PACKS as u32, within * unit as u32);
+            let shared = operands.bias.get_pack_if(row < p.row_count, column as usize, 0);
+            for i in 0..PACKS {
+                let row = row + i as u32;
+                whens[i] = row < p.row_count;
+                ats[i] = row * p.per_row.value() * unit as u32 + column;
+                let (a_row, b_row) = (row as i64 * p.a_row, row as i64 * p.b_row);
+                let (a_at, b_at) = (p.a_base + a_row + column as i64, p.b_base + b_row + column as i64);
+                a[i] = load(operands.a, whens[i], a_at as usize, unit);
+                if const { F::SECOND } {
+                    b[i] = load(operands.b, whens[i], b_at as usize, unit);
+                }
+                bias[i] = shared;
             }
-            if const { F::BIAS } {
-                bias[i] = load_bias(operands.bias, p, when, column);
+        } else {
+            let width = thread::block_dim_x();
+            let first = thread::block_idx_x() * width * PACKS as u32 + thread::thread_idx_x();
+            for i in 0..PACKS {
+                let number = first + i as u32 * width;
+                whens[i] = number < p.units;
+                ats[i] = p.head + number * unit as u32;
+            }
+            // One choice for all packs: the loads follow one another.
+            if p.rows != 0 {
+                for i in 0..PACKS {
+                    let number = first + i as u32 * width;
+                    let (row, within) = p.per_row.div_rem(if whens[i] { number } else { 0 });
+                    let (row, column) = (row as i64, (within * unit as u32) as i64);
+                    a[i] = load(operands.a, whens[i], (p.a_base + row * p.a_row + column) as usize, unit);
+                    if const { F::SECOND } {
+                        b[i] = load(operands.b, whens[i], (p.b_base + row * p.b_row + column) as usize, unit);
+                    }
+                }
+            } else {
+                for i in 0..PACKS {
+                    let at = if whens[i] { ats[i] } else { p.head };
+                    a[i] = load(operands.a, whens[i], (p.a_base + at as i64) as usize, unit);
+                    if const { F::SECOND } {
+                        b[i] = load(operands.b, whens[i], (p.b_base + at as i64) as usize, unit);
+                    }
+                    if const { F::BIAS } {
+                        bias[i] = load_bias(operands.bias, p, p.per_row.div_rem(at).1);
+                    }
+                }
             }
         }
         for i in 0..PACKS {
-            let number = first + i as u32 * width;
-            let at = (p.head + number * unit as u32) as u64;
+            let at = ats[i] as u64;
             let y = compute::<A, B, F>(f, p.first + at, a[i], b[i], bias[i]);
-            store(operands.y, number < p.units, (p.y_base as u64 + at) as usize, unit, y);
+            store(operands.y, whens[i], (p.y_base as u64 + at) as usize, unit, y);
         }
         if thread::block_idx_x() == 0 {
             edge::<A, B, F>(f, operands, p);
@@ -156,21 +174,15 @@ fn compute<A: Float, B: Float, F: Function>(f: F, at: u64, a: Pack, b: Pack, bia
     y
 }
 
-/// The bias of a unit that begins at `column`: a pack, since a bias has the type of the result.
+/// The bias of a unit of a run that begins at `column`: columns follow one another and begin again.
 #[inline(always)]
-unsafe fn load_bias<A: Float>(bias: Global<A>, p: &Dense, when: bool, column: u32) -> Pack {
-    // SAFETY: the caller's contract.
-    unsafe {
-        if p.rows != 0 {
-            return bias.get_pack_if(when, column as usize, 0);
-        }
-        // Columns follow one another and begin again; a bias has at least a unit's elements.
-        A::pack_from(|i| {
-            let column = column + i as u32;
-            let wrapped = column.wrapping_sub(p.per_row.value());
-            bias.get(column.min(wrapped) as usize)
-        })
-    }
+unsafe fn load_bias<A: Float>(bias: Global<A>, p: &Dense, column: u32) -> Pack {
+    A::pack_from(|i| {
+        let column = column + i as u32;
+        let wrapped = column.wrapping_sub(p.per_row.value());
+        // SAFETY: the caller's contract; a bias has at least a unit's elements.
+        unsafe { bias.get(column.min(wrapped) as usize) }
+    })
 }
 
 /// Reads a unit of 16 or 8 bytes into the first words of a pack.

@@ -108,8 +108,7 @@ pub unsafe fn gelu_strided<T: Float, const FORM: usize>(
     family = "pointwise",
     types = [f32, f16, bf16],
     instances = [
-        { FORM: 0, PACKS: 2; threads: 256, min_blocks: 4 }, { FORM: 0, PACKS: 4; threads: 256, min_blocks: 3 },
-        { FORM: 1, PACKS: 2; threads: 256, min_blocks: 4 }, { FORM: 1, PACKS: 4; threads: 256, min_blocks: 3 },
+        { FORM: 0, PACKS: 1; threads: 256, min_blocks: 6 }, { FORM: 1, PACKS: 1; threads: 256, min_blocks: 6 },
     ],
 )]
 pub unsafe fn gelu_backward_dense<T: Float, const FORM: usize, const PACKS: usize>(

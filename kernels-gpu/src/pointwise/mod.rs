@@ -70,8 +70,8 @@ pub(crate) trait Function: Copy {
     }
 }
 
-/// Every pack is one load: all of a thread's, with a bias as many of that; with the sums of columns those of two
-/// rows, and the bias.
+/// Every pack is one load: all of a thread's, in runs and in rows, for `dropout` of either alignment; with a bias one of that
+/// in rows; with the sums of columns those of two rows, and the bias.
 #[cfg(target_arch = "nvptx64")]
 mod expectations {
     macro_rules! expect {
@@ -80,7 +80,7 @@ mod expectations {
         )*};
     }
     expect! {
-        "gelu_dense_bf16_0_4 ==4" "gelu_backward_dense_bf16_0_4 ==8" "bias_gelu_dense_bf16_1_4 ==8"
-        "add_dense_f32_4 ==8" "dropout_dense_f16_4 ==4" "bias_gelu_backward_dense_bf16_0 ==5"
+        "gelu_dense_bf16_0_4 ==8" "gelu_backward_dense_bf16_0_1 ==4" "bias_gelu_dense_bf16_1_2 ==5" "add_dense_f32_1 ==4"
+        "dropout_dense_f16_4 ==16" "bias_gelu_backward_dense_bf16_0 ==5"
     }
 }

@@ -218,9 +218,17 @@ def add_rms_norm_backward(case):
     return Work(function, case.each(lambda: (case.numbers(), *rms_norm_arguments(case))))
 
 
+def steps_of(case):
+    """The most steps of a sequence, and with packed sequences (`lengths`) the step of each token."""
+    lengths = case.get("lengths")
+    if not lengths:
+        return case.rows[-1], None
+    return max(lengths), torch.cat([torch.arange(length) for length in lengths]).to(case.device)
+
+
 def embedding(case):
     """The shape is the result's; `vocabulary` the rows of the table, `wpe` whether positions are added."""
-    words, steps = case.get("vocabulary", 50257), case.rows[-1]
+    words, (steps, places) = case.get("vocabulary", 50257), steps_of(case)
     table, positions = case.numbers(words, case.width), case.numbers(steps, case.width)
 
     def tokens(ids):
@@ -229,13 +237,16 @@ def embedding(case):
     def tokens_and_positions(ids):
         return F.embedding(ids, table) + positions
 
+    def tokens_and_places(ids):
+        return F.embedding(ids, table) + F.embedding(places, positions)
+
     function = tokens_and_positions if case.get("wpe") else tokens
-    return Work(function, case.each(lambda: (case.indices(words, *case.rows),)))
+    return Work(function if places is None else tokens_and_places, case.each(lambda: (case.indices(words, *case.rows),)))
 
 
 def embedding_backward(case):
     """The shape is dy's; the tokens are a text's. With `wpe`, the gradient of the positions too."""
-    words = case.get("vocabulary", 50257)
+    words, (steps, places) = case.get("vocabulary", 50257), steps_of(case)
     arguments = case.each(lambda: (case.numbers(), case.words(words, *case.rows)))
 
     def tokens(dy, ids):
@@ -244,7 +255,11 @@ def embedding_backward(case):
     def tokens_and_positions(dy, ids):
         return tokens(dy, ids), dy.reshape(-1, case.rows[-1], case.width).sum(0)
 
-    return Work(tokens_and_positions if case.get("wpe") else tokens, arguments)
+    def tokens_and_places(dy, ids):
+        return tokens(dy, ids), aten.embedding_dense_backward(dy, places, steps, -1, False)
+
+    function = tokens_and_positions if case.get("wpe") else tokens
+    return Work(function if places is None else tokens_and_places, arguments)
 
 
 def cross_entropy(case):

@@ -30,6 +30,11 @@ impl RawView {
         RawView::device(0, 0)
     }
 
+    /// Bytes from the first to the end of the allocation.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     #[inline(always)]
     pub(crate) fn view<T>(self) -> View<T> {
         View { ptr: self.address.cast(), len: self.bytes / size_of::<T>(), memory: self.memory }

@@ -1,6 +1,7 @@
 //! The gradients of the tables. See [`embedding_backward`].
 
-use super::launch::{divisor, launch_keys};
+use super::boundaries;
+use super::launch::{divisor, launch_keys, token_params, token_slot, view_or_none};
 use super::problem::Problem;
 use super::{BACKWARD, Positions};
 use crate::dtype::{DType, Element};
@@ -12,8 +13,10 @@ use crate::ops::masked_softmax::Described;
 use crate::ops::pointwise::{check_output, same, with_float};
 use crate::tensor::{Desc, Tensor};
 use cuda_std::kernel::Kernel;
-use cuda_std::{Float, warp};
-use kernels_gpu::embedding::{self as kernels, DIGIT_BITS, DIGITS, PIECE, Pass, PositionSums, Sums, TILE};
+use cuda_std::{Float, Global, warp};
+use kernels_gpu::embedding::{
+    self as kernels, DIGIT_BITS, DIGITS, FEW, FewSums, PIECE, Pass, PositionSums, Sums, TILE,
+};
 
 /// Threads that are wanted for the sums of positions. A constant, since the order of additions depends on it.
 const POSITION_THREADS: usize = 1 << 18;
@@ -51,7 +54,7 @@ pub fn embedding_backward(
     let gradients = checked(tokens, dy, wte, positions)?;
     let make = |desc: &Desc| Tensor::uninit(desc.device(), desc.dtype(), desc.shape());
     let (dwte, dwpe) = (make(&gradients.dwte)?, gradients.dwpe.as_ref().map(make).transpose()?);
-    gradients.run(tokens, dy, &dwte, dwpe.as_ref())?;
+    gradients.run(tokens, dy, positions, &dwte, dwpe.as_ref())?;
     Ok((dwte, dwpe))
 }
 
@@ -82,7 +85,7 @@ pub fn embedding_backward_into(
     let device = tokens.device();
     let here = |tensor: &Tensor, arg| tensor.adopted(device, BACKWARD, arg);
     let dwpe_here = dwpe.map(|dwpe| here(dwpe, "dwpe")).transpose()?;
-    gradients.run(tokens, dy, &here(dwte, "dwte")?, dwpe_here.as_ref())?;
+    gradients.run(tokens, dy, positions, &here(dwte, "dwte")?, dwpe_here.as_ref())?;
     let elsewhere = |tensor: &&Tensor| !tensor.device().same_stream(device);
     [Some(dwte), dwpe]
         .into_iter()
@@ -121,15 +124,80 @@ fn checked<D: Described>(tokens: &D, dy: &D, wte: &D, positions: Option<Position
 }
 
 impl Gradients {
-    fn run(&self, tokens: &Tensor, dy: &Tensor, dwte: &Tensor, dwpe: Option<&Tensor>) -> Result<()> {
+    fn run(
+        &self,
+        tokens: &Tensor,
+        dy: &Tensor,
+        positions: Option<Positions>,
+        dwte: &Tensor,
+        dwpe: Option<&Tensor>,
+    ) -> Result<()> {
+        let starts = boundaries::read(BACKWARD, &self.problem, tokens, positions)?;
         let dy = dy.adopted(tokens.device(), BACKWARD, "dy")?;
         let dy = if dy.is_contiguous() { dy } else { cast(&dy, dy.dtype())? };
         with_float!(self.problem.dtype, T => {
+            if self.are_few(dwte, dwpe) {
+                return self.sum_few::<T>(tokens, starts.as_ref(), &dy, dwte, dwpe);
+            }
             if let Some(dwpe) = dwpe {
-                self.sum_positions::<T>(&dy, dwpe)?;
+                self.sum_positions::<T>(starts.as_ref(), &dy, dwpe)?;
             }
             self.sum_rows::<T>(tokens, &dy, dwte)
         })
+    }
+
+    /// Whether there are so few tokens that every row may look at all of them.
+    fn are_few(&self, dwte: &Tensor, dwpe: Option<&Tensor>) -> bool {
+        let strips = strips_of_rows(&self.problem, self.rows_of(dwpe), 1);
+        (1..=FEW as usize).contains(&self.problem.token_count()) && !dwte.is_empty() && strips < 1 << 31
+    }
+
+    /// Rows of both gradients.
+    fn rows_of(&self, dwpe: Option<&Tensor>) -> usize {
+        self.problem.vocabulary + dwpe.map_or(0, |dwpe| dwpe.shape()[0])
+    }
+
+    /// dwte, dwpe, and the check of the tokens, of few tokens.
+    fn sum_few<T>(
+        &self,
+        tokens: &Tensor,
+        starts: Option<&Tensor>,
+        dy: &Tensor,
+        dwte: &Tensor,
+        dwpe: Option<&Tensor>,
+    ) -> Result<()>
+    where
+        T: Element + Float + kernels::sum_few_packs::Instances + kernels::sum_few_elements::Instances,
+    {
+        let (problem, device) = (&self.problem, tokens.device());
+        let packs = self.packs::<T>(&[dy, dwte]) && dwpe.is_none_or(|dwpe| self.packs::<T>(&[dwpe]));
+        let unit = if packs { T::PER_PACK } else { 1 };
+        let kernels = [kernels::sum_few_elements::kernels::<T>(), kernels::sum_few_packs::kernels::<T>()];
+        let kernel = &kernels[usize::from(packs)][0];
+        let strips = strips_of_rows(problem, self.rows_of(dwpe), unit);
+        let params = FewSums {
+            tokens: token_params(problem),
+            count: problem.token_count() as u32,
+            rows: problem.vocabulary as u32,
+            offset: self.offset as u32,
+            cols: problem.cols as u32,
+            strips: strips as u32,
+            sequences: problem.packed.map_or(0, |packed| packed.sequences as u32),
+            per_row: divisor(strips_of_rows(problem, 1, unit)),
+            unused: 0,
+        };
+        let grid = Grid::covering(strips as u64, u64::from(kernel.bounds.threads / warp::SIZE))?;
+        let slot = token_slot(BACKWARD, problem, device)?;
+        // SAFETY: words of tokens, of one or two each; the tensors have the sizes of the problem, and the grid covers
+        // the strips, those of dwpe where it is there.
+        unsafe {
+            let words = Global::from_raw(tokens.raw_view()?);
+            let dwpe = dwpe.unwrap_or(dwte).view_mut::<T>()?;
+            let (dy, dwte) = (dy.view::<T>()?, dwte.view_mut::<T>()?);
+            let args = (words, view_or_none::<u32>(starts)?, dy, dwte, dwpe, slot.view(), params);
+            device.launch(kernel, grid, args)?;
+        }
+        slot.finish()
     }
 
     /// dwte, and the check of the tokens.
@@ -181,7 +249,7 @@ impl Gradients {
     }
 
     /// dwpe.
-    fn sum_positions<T>(&self, dy: &Tensor, dwpe: &Tensor) -> Result<()>
+    fn sum_positions<T>(&self, starts: Option<&Tensor>, dy: &Tensor, dwpe: &Tensor) -> Result<()>
     where
         T: Element
             + Float
@@ -194,14 +262,14 @@ impl Gradients {
         let (device, cols, steps) = (dwpe.device(), self.problem.cols, self.problem.steps());
         let packs = self.packs::<T>(&[dy, dwpe]);
         let unit = if packs { T::PER_PACK } else { 1 };
-        let sequences = self.problem.token_count() / steps.max(1);
+        let sequences = if steps > 0 { self.problem.sequences() } else { 0 };
         let per_group = sequences_of_a_group(sequences, steps * cols / unit);
         let groups = sequences.div_ceil(per_group).max(1);
         let partials =
             Tensor::uninit(device, DType::F32, &[if groups > 1 { groups } else { 0 }, steps * cols])?;
         let kernels =
             [kernels::sum_positions_elements::kernels::<T>(), kernels::sum_positions_packs::kernels::<T>()];
-        let kernel = &kernels[usize::from(packs)][0];
+        let kernel = &kernels[usize::from(packs)][usize::from(starts.is_some())];
         let blocks = (dwpe.len() / unit).div_ceil(kernel.bounds.threads as usize);
         let params = PositionSums {
             first: (self.offset * cols) as u64,
@@ -209,8 +277,10 @@ impl Gradients {
             sequences: sequences as u64,
             per_group: per_group as u64,
             len: dwpe.len() as u64,
+            cols: cols as u64,
         };
-        let args = (dy.view::<T>()?, dwpe.view_mut::<T>()?, partials.view_mut::<f32>()?, params);
+        let starts = view_or_none::<u32>(starts)?;
+        let args = (starts, dy.view::<T>()?, dwpe.view_mut::<T>()?, partials.view_mut::<f32>()?, params);
         // SAFETY: the tensors have the sizes of the problem; the grid covers dwpe's units and the groups.
         unsafe { device.launch(kernel, Grid::xyz(blocks as u64, groups as u64, 1)?, args)? };
         if groups == 1 {
@@ -232,10 +302,14 @@ fn sequences_of_a_group(sequences: usize, units: usize) -> usize {
     sequences.div_ceil(groups.min(Grid::MAX_YZ as usize)).max(1)
 }
 
+/// Strips of so many pieces or rows: 32 units each.
+fn strips_of_rows(problem: &Problem, rows: usize, unit: usize) -> usize {
+    rows * problem.cols.div_ceil(unit * warp::SIZE as usize)
+}
+
 /// A warp for each strip of so many pieces or rows.
 fn strips<Args>(problem: &Problem, rows: usize, unit: usize, kernel: &Kernel<Args>) -> Result<(Grid, Sums)> {
-    let per_row = problem.cols.div_ceil(unit * warp::SIZE as usize);
-    let strips = rows * per_row;
+    let strips = strips_of_rows(problem, rows, unit);
     if strips >= 1 << 31 {
         let what = "strips of 32 columns of `wte`";
         return Err(Error::TooLarge { op: BACKWARD, what, limit: (1 << 31) - 1, got: strips.to_string() });
@@ -245,7 +319,7 @@ fn strips<Args>(problem: &Problem, rows: usize, unit: usize, kernel: &Kernel<Arg
         rows: problem.vocabulary as u32,
         cols: problem.cols as u32,
         strips: strips as u32,
-        per_row: divisor(per_row),
+        per_row: divisor(strips_of_rows(problem, 1, unit)),
     };
     Ok((Grid::covering(strips as u64, u64::from(kernel.bounds.threads / warp::SIZE))?, params))
 }

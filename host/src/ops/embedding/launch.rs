@@ -1,18 +1,23 @@
 //! From problem to launches.
 
+use super::boundaries;
 use super::problem::Problem;
 use super::{OP, Positions};
+use crate::device::Device;
 use crate::dtype::{DType, Element};
 use crate::error::Result;
+use crate::faults::ValueSlot;
 use crate::launch::Grid;
 use crate::ops::pointwise::with_float;
 use crate::tensor::Tensor;
 use cuda_std::divide::Divisor;
 use cuda_std::global::RawView;
 use cuda_std::kernel::Kernel;
-use cuda_std::{Float, Global};
-use kernels_gpu::embedding::{self as kernels, FAULT_BITS, Lookup, Tokens, token_kind};
+use cuda_std::{Float, Global, warp};
+use kernels_gpu::embedding::{self as kernels, FAULT_BITS, Lookup, Tokens, Windows, token_kind};
 
+/// Packs of a row that windows are for: a warp has one row, and with fewer most of its lanes would have none.
+const LEAST_WINDOWS: usize = 16;
 /// Units of a launch: kernels count in 31 bits.
 const MOST_UNITS: usize = 1 << 30;
 
@@ -24,81 +29,157 @@ pub fn run(
     positions: Option<Positions>,
     y: &Tensor,
 ) -> Result<()> {
+    let starts = boundaries::read(OP, problem, tokens, positions)?;
     if y.is_empty() {
         // No kernel reads the tokens; still they must be right.
         return launch_keys(OP, problem, tokens).map(drop);
     }
-    with_float!(problem.dtype, T => typed::<T>(problem, tokens, wte, positions, y))
+    with_float!(problem.dtype, T => typed::<T>(problem, tokens, starts.as_ref(), wte, positions, y))
 }
 
 fn typed<T>(
     problem: &Problem,
     tokens: &Tensor,
+    starts: Option<&Tensor>,
     wte: &Tensor,
     positions: Option<Positions>,
     y: &Tensor,
 ) -> Result<()>
 where
-    T: Element + Float + kernels::lookup_packs::Instances + kernels::lookup_elements::Instances,
+    T: Element
+        + Float
+        + kernels::lookup_packs::Instances
+        + kernels::lookup_windows::Instances
+        + kernels::lookup_elements::Instances,
 {
     let device = tokens.device();
     let wte = wte.adopted(device, OP, "wte")?;
+    let all = positions.map(|positions| positions.wpe.adopted(device, OP, "wpe")).transpose()?;
     // Positions begin with the first step's, so that kernels need not know the offset.
-    let of_steps = |p: Positions| p.wpe.narrow(0, p.offset, problem.steps())?.adopted(device, OP, "wpe");
-    let wpe = positions.map(of_steps).transpose()?;
-    let packs = whole_packs::<T>(problem, &wte, wpe.as_ref(), y);
-    let kernels: &'static [Kernel<kernels::lookup_packs::Args<T>>] =
-        if packs { kernels::lookup_packs::kernels::<T>() } else { kernels::lookup_elements::kernels::<T>() };
-    let kernel = &kernels[usize::from(wpe.is_some())];
-    let slot = device.wide_value_slot(OP, "tokens", 0, problem.vocabulary as i64 - 1, FAULT_BITS)?;
+    let of_steps = match (positions, &all) {
+        (Some(positions), Some(all)) => Some(all.narrow(0, positions.offset, problem.steps())?),
+        _ => None,
+    };
+    let slot = token_slot(OP, problem, device)?;
     // SAFETY: words of tokens, of one or two each.
     let words = unsafe { Global::from_raw(tokens.raw_view()?) };
-    let wpe = match &wpe {
-        Some(wpe) => wpe.view::<T>()?,
-        // SAFETY: not used by a kernel without this table.
-        None => unsafe { Global::from_raw(RawView::none()) },
-    };
-    let (wte, y) = (wte.view::<T>()?, y.view_mut::<T>()?);
-    for piece in pieces(problem, if packs { T::PER_PACK } else { 1 }, MOST_UNITS) {
-        let per_block = u64::from(kernel.bounds.threads) * kernel.constant("UNITS") as u64;
-        let grid = Grid::covering(u64::from(piece.units), per_block)?;
-        // SAFETY: the operands match the problem, of which the piece is; the grid covers it. Tensors are freed in
-        // the order of their streams, which `adopted` has made wait for one another.
-        unsafe { device.launch(kernel, grid, (words, wte, wpe, y, slot.view(), piece))? };
+    let (starts, with_wpe) = (view_or_none::<u32>(starts)?, usize::from(all.is_some()));
+    let (of_wte, of_y) = (wte.view::<T>()?, y.view_mut::<T>()?);
+    // Below: the operands match the problem, of which the pieces are; the grids cover these. Tensors are freed in the
+    // order of their streams, which `adopted` has made wait for one another.
+    match layout::<T>(problem, &wte, all.as_ref(), of_steps.as_ref(), y) {
+        Layout::Windows => {
+            let kernel = &kernels::lookup_windows::kernels::<T>()[with_wpe];
+            let offset = positions.map_or(0, |positions| positions.offset);
+            let rows = all.as_ref().map_or(0, |all| all.shape()[0]);
+            let wpe = view_or_none::<T>(all.as_ref())?;
+            let packs = kernel.constant("PACKS") * warp::SIZE as usize;
+            for piece in windows(problem, T::PER_PACK, packs, MOST_UNITS, [offset, rows]) {
+                let warps = u64::from(kernel.bounds.threads / warp::SIZE);
+                let grid = Grid::covering(u64::from(piece.lookup.units), warps)?;
+                // SAFETY: as above.
+                unsafe {
+                    device.launch(kernel, grid, (words, starts, of_wte, wpe, of_y, slot.view(), piece))?
+                };
+            }
+        }
+        layout => {
+            let packs = layout == Layout::Packs;
+            let kernels: &'static [Kernel<kernels::lookup_packs::Args<T>>] = if packs {
+                kernels::lookup_packs::kernels::<T>()
+            } else {
+                kernels::lookup_elements::kernels::<T>()
+            };
+            let (kernel, wpe) = (&kernels[with_wpe], view_or_none::<T>(of_steps.as_ref())?);
+            let unit = if packs { T::PER_PACK } else { 1 };
+            for piece in pieces(problem, problem.cols / unit, MOST_UNITS) {
+                let per_block = u64::from(kernel.bounds.threads) * kernel.constant("UNITS") as u64;
+                let grid = Grid::covering(u64::from(piece.units), per_block)?;
+                // SAFETY: as above.
+                unsafe {
+                    device.launch(kernel, grid, (words, starts, of_wte, wpe, of_y, slot.view(), piece))?
+                };
+            }
+        }
     }
     slot.finish()
 }
 
-/// Whether all rows begin and end with a pack, and their columns lie side by side.
-fn whole_packs<T: Float>(problem: &Problem, wte: &Tensor, wpe: Option<&Tensor>, y: &Tensor) -> bool {
+/// How the operands lie.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Layout {
+    /// All rows begin and end with a pack, and their columns lie side by side.
+    Packs,
+    /// The tables and y begin with a pack, and their columns lie side by side.
+    Windows,
+    /// Anyhow.
+    Elements,
+}
+
+/// `all` is the table of positions, `of_steps` its rows that are used.
+fn layout<T: Float>(
+    problem: &Problem,
+    wte: &Tensor,
+    all: Option<&Tensor>,
+    of_steps: Option<&Tensor>,
+    y: &Tensor,
+) -> Layout {
     let aligned = |tensor: &Tensor| tensor.address().is_multiple_of(16);
-    let rows = |[row, column]: [isize; 2]| column == 1 && row.unsigned_abs().is_multiple_of(T::PER_PACK);
-    problem.cols.is_multiple_of(T::PER_PACK)
-        && aligned(y)
-        && aligned(wte)
-        && rows(problem.wte_strides)
-        && wpe.is_none_or(|wpe| aligned(wpe) && rows(problem.wpe_strides))
+    let dense = |[_, column]: [isize; 2]| column == 1;
+    let whole = |[row, _]: [isize; 2]| row.unsigned_abs().is_multiple_of(T::PER_PACK);
+    let (wte_strides, wpe_strides) = (problem.wte_strides, problem.wpe_strides);
+    if !aligned(y) || !aligned(wte) || !dense(wte_strides) || (all.is_some() && !dense(wpe_strides)) {
+        return Layout::Elements;
+    }
+    let packs = problem.cols.is_multiple_of(T::PER_PACK)
+        && whole(wte_strides)
+        && of_steps.is_none_or(|wpe| aligned(wpe) && whole(wpe_strides));
+    let windows = problem.cols >= LEAST_WINDOWS * T::PER_PACK;
+    match packs {
+        true => Layout::Packs,
+        false if windows && all.is_none_or(aligned) => Layout::Windows,
+        false => Layout::Elements,
+    }
+}
+
+/// What a kernel sees of a tensor that it may have to do without.
+pub fn view_or_none<T: Element>(tensor: Option<&Tensor>) -> Result<Global<T>> {
+    match tensor {
+        Some(tensor) => tensor.view::<T>(),
+        // SAFETY: no memory, which a kernel without this operand does not touch.
+        None => Ok(unsafe { Global::from_raw(RawView::none()) }),
+    }
 }
 
 /// The tokens, for a kernel.
-fn token_params(problem: &Problem) -> Tokens {
+pub fn token_params(problem: &Problem) -> Tokens {
     let [(_, sequence), (steps, step)] = problem.tokens;
     Tokens {
         sequence: sequence as i64,
         step: step as i64,
         vocabulary: problem.vocabulary as i64,
         steps: divisor(steps),
-        kind: match problem.token_dtype {
-            DType::I64 => token_kind::I64,
-            DType::I32 => token_kind::I32,
-            _ => token_kind::U32,
-        },
+        kind: kind(problem.token_dtype),
     }
 }
 
-/// The launches for units of so many elements: whole rows, at most `most` units.
-fn pieces(problem: &Problem, unit: usize, most: usize) -> impl Iterator<Item = Lookup> {
-    let (tokens, per_row) = (problem.token_count(), problem.cols / unit);
+/// A word for the first token that has no row.
+pub fn token_slot(op: &'static str, problem: &Problem, device: &Device) -> Result<ValueSlot> {
+    device.wide_value_slot(op, "tokens", 0, problem.vocabulary as i64 - 1, FAULT_BITS)
+}
+
+/// The type of tokens or boundaries, for a kernel.
+pub fn kind(dtype: DType) -> u32 {
+    match dtype {
+        DType::I64 => token_kind::I64,
+        DType::I32 => token_kind::I32,
+        _ => token_kind::U32,
+    }
+}
+
+/// The launches for rows of so many units: whole rows, at most `most` units.
+fn pieces(problem: &Problem, per_row: usize, most: usize) -> impl Iterator<Item = Lookup> {
+    let tokens = problem.token_count();
     // A row that is longer has a launch of its own: its units are below 2^31 too.
     let step = (most / per_row).max(1);
     let [wte_row, wte_column] = problem.wte_strides.map(|stride| stride as i64);
@@ -113,6 +194,34 @@ fn pieces(problem: &Problem, unit: usize, most: usize) -> impl Iterator<Item = L
         first: first as u32,
         units: (step.min(tokens - first) * per_row) as u32,
         per_row: divisor(per_row),
+        sequences: problem.packed.map_or(0, |packed| packed.sequences as u32),
+        positions: problem.packed.map_or(0, |packed| packed.most as u32),
+        unused: 0,
+    })
+}
+
+/// The launches for strips of so many packs of `unit` elements: whole rows, at most `most` strips. `offset` is the first
+/// step's row of a table of positions with so many rows.
+fn windows(
+    problem: &Problem,
+    unit: usize,
+    packs: usize,
+    most: usize,
+    [offset, rows]: [usize; 2],
+) -> impl Iterator<Item = Windows> {
+    let len = |rows: usize, [row, _]: [isize; 2]| {
+        rows.checked_sub(1).map_or(0, |last| (last as isize * row) as i64 + problem.cols as i64)
+    };
+    let (wte_len, wpe_len) = (len(problem.vocabulary, problem.wte_strides), len(rows, problem.wpe_strides));
+    let wpe_first = offset as i64 * problem.wpe_strides[0] as i64;
+    let cols = problem.cols as u32;
+    let strips = (problem.cols / unit).div_ceil(packs);
+    pieces(problem, strips, most).map(move |lookup| Windows {
+        lookup,
+        wte_len,
+        wpe_len,
+        wpe_first,
+        cols,
         unused: 0,
     })
 }
@@ -131,7 +240,7 @@ pub fn launch_keys(op: &'static str, problem: &Problem, tokens: &Tensor) -> Resu
     }
     let kernel = &kernels::make_keys::ALL[0];
     let grid = Grid::covering(count as u64, u64::from(kernel.bounds.threads))?;
-    let slot = device.wide_value_slot(op, "tokens", 0, problem.vocabulary as i64 - 1, FAULT_BITS)?;
+    let slot = token_slot(op, problem, device)?;
     // SAFETY: words of tokens, of one or two each; the grid covers them. Memory is freed in the order of the stream.
     unsafe {
         let words = Global::from_raw(tokens.raw_view()?);
@@ -145,7 +254,7 @@ pub fn launch_keys(op: &'static str, problem: &Problem, tokens: &Tensor) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Desc, Device};
+    use crate::Desc;
 
     fn problem(tokens: &[usize], wte: &[usize]) -> Problem {
         let desc = |dtype, shape: &[usize]| Desc::new(&Device::cpu(), dtype, shape).unwrap();
@@ -159,7 +268,7 @@ mod tests {
         for (unit, most) in [(8, 1 << 30), (8, 6), (8, 7), (1, 100), (1, 24), (1, 1)] {
             let per_row = 24 / unit;
             let mut next = 0;
-            for piece in pieces(&problem, unit, most) {
+            for piece in pieces(&problem, per_row, most) {
                 assert_eq!((piece.first, piece.per_row.value()), (next, per_row as u32));
                 assert!(piece.units as usize <= most.max(per_row) && piece.units > 0);
                 assert!((piece.units as usize).is_multiple_of(per_row));
@@ -169,17 +278,35 @@ mod tests {
         }
     }
 
+    #[test]
+    fn windows_cover_their_rows_and_know_where_their_tables_end() {
+        let problem = problem(&[3, 5], &[7, 1003]);
+        for (most, strips) in [(1 << 30, 2), (7, 2), (1, 2)] {
+            let mut next = 0;
+            for piece in windows(&problem, 8, 64, most, [2, 9]) {
+                assert_eq!(
+                    (piece.lookup.first, piece.lookup.per_row.value(), piece.cols),
+                    (next, strips, 1003)
+                );
+                assert!(piece.lookup.units.is_multiple_of(strips) && piece.lookup.units > 0);
+                assert_eq!((piece.wte_len, piece.wpe_len, piece.wpe_first), (7 * 1003, 1003, 0));
+                next += piece.lookup.units / strips;
+            }
+            assert_eq!(next, 15, "{most}");
+        }
+    }
+
     /// 2^30 tokens of 768 columns: elements past 2^39, of which each launch counts less than 2^31.
     #[test]
     fn results_past_2_to_the_31_take_launches_that_count_in_31_bits() {
         let problem = problem(&[1 << 20, 1 << 10], &[50257, 768]);
-        let launches: Vec<Lookup> = pieces(&problem, 8, MOST_UNITS).collect();
+        let launches: Vec<Lookup> = pieces(&problem, 96, MOST_UNITS).collect();
         assert_eq!(launches.len(), 97);
         let last = launches.last().unwrap();
         assert_eq!(last.first as usize + (last.units / 96) as usize, 1 << 30);
         // A row alone is one launch, whatever its length.
         let wide = self::problem(&[2], &[1, (1 << 31) - 1]);
-        let units: Vec<u32> = pieces(&wide, 1, MOST_UNITS).map(|piece| piece.units).collect();
+        let units: Vec<u32> = pieces(&wide, (1 << 31) - 1, MOST_UNITS).map(|piece| piece.units).collect();
         assert_eq!(units, [(1 << 31) - 1; 2]);
     }
 }

@@ -1,6 +1,7 @@
 //! Rows of a table, chosen by tokens. See [`embedding`].
 
 mod backward;
+mod boundaries;
 mod launch;
 mod problem;
 
@@ -21,6 +22,16 @@ pub struct Positions<'a, D = Tensor> {
     pub wpe: &'a D,
     /// The position of the first step.
     pub offset: usize,
+    /// For sequences of different lengths, packed one behind the other in tokens `[total]`: where each begins, and the
+    /// last ends; `[sequences + 1]` of i32 or i64. The first is 0, the last `total`, and none is below the one before it.
+    pub cu_seqlens: Option<&'a D>,
+}
+
+impl<'a, D> Positions<'a, D> {
+    /// Positions from 0 on, in sequences of one length.
+    pub const fn new(wpe: &'a D) -> Positions<'a, D> {
+        Positions { wpe, offset: 0, cu_seqlens: None }
+    }
 }
 
 impl<D> Clone for Positions<'_, D> {
@@ -45,14 +56,20 @@ impl<D> Copy for Positions<'_, D> {}
 /// let wte = Tensor::from_slice(&device, &[3, 2], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
 /// assert_eq!(ops::embedding(&tokens, &wte, None)?.to_vec::<f32>()?, [5.0, 6.0, 1.0, 2.0]);
 /// let wpe = Tensor::from_slice(&device, &[2, 2], &[0.5f32, 0.0, 0.25, 0.0])?;
-/// let y = ops::embedding(&tokens, &wte, Some(Positions { wpe: &wpe, offset: 0 }))?;
+/// let y = ops::embedding(&tokens, &wte, Some(Positions::new(&wpe)))?;
 /// assert_eq!(y.to_vec::<f32>()?, [5.5, 6.0, 1.25, 2.0]);
+/// // Two sequences of one step each, packed: both have position 0.
+/// let (tokens, ends) = (tokens.reshape(&[2])?, Tensor::from_slice(&device, &[3], &[0i32, 1, 2])?);
+/// let positions = Positions { cu_seqlens: Some(&ends), ..Positions::new(&wpe) };
+/// let y = ops::embedding(&tokens, &wte, Some(positions))?;
+/// assert_eq!(y.to_vec::<f32>()?, [5.5, 6.0, 1.5, 2.0]);
 /// # Ok::<(), warpwright::Error>(())
 /// ```
 ///
 /// # Errors
-/// [`Value`](crate::Error::Value) for a position that wpe has no row for, and for a token that is not in `0..V`. Tokens
-/// are checked by the kernel: on a GPU that error comes from the next read-back, from
+/// [`Value`](crate::Error::Value) for a position that wpe has no row for, for a token that is not in `0..V`, and for
+/// boundaries that are not as [`Positions::cu_seqlens`] says: of the first and last as `cu_seqlens`, of differences as
+/// `lengths by cu_seqlens`. Tokens and boundaries are checked by kernels: on a GPU that error comes from the next read-back, from
 /// [`Device::synchronize`](crate::Device::synchronize) or [`Device::check_values`](crate::Device::check_values), and
 /// names the first such token, with i64 values beyond ±2³² as the nearest number within. Nothing outside the tables
 /// is read. [`Shape`](crate::Error::Shape), [`DType`](crate::Error::DType) and
@@ -71,7 +88,7 @@ pub fn embedding(tokens: &Tensor, wte: &Tensor, positions: Option<Positions>) ->
 pub fn embedding_into(tokens: &Tensor, wte: &Tensor, positions: Option<Positions>, y: &Tensor) -> Result<()> {
     let problem = problem::forward(tokens, wte, positions)?;
     let mut inputs = vec![tokens, wte];
-    inputs.extend(positions.map(|positions| positions.wpe));
+    inputs.extend(positions.into_iter().flat_map(|p| [Some(p.wpe), p.cu_seqlens]).flatten());
     pointwise::check_output(OP, "y", y, &problem.y, &inputs)?;
     let device = tokens.device();
     launch::run(&problem, tokens, wte, positions, &y.adopted(device, OP, "y")?)?;

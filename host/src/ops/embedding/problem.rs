@@ -26,6 +26,18 @@ pub struct Problem {
     pub wte_strides: [isize; 2],
     /// Strides of wpe; 0 without one.
     pub wpe_strides: [isize; 2],
+    pub packed: Option<Packed>,
+}
+
+/// Sequences of different lengths, one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Packed {
+    pub sequences: usize,
+    /// The most steps of a sequence that have a position, and that there are tokens for.
+    pub most: usize,
+    /// The stride and type of the boundaries.
+    pub stride: isize,
+    pub dtype: DType,
 }
 
 impl Problem {
@@ -55,8 +67,8 @@ impl Problem {
         let [vocabulary, cols] = table(op, "wte", wte, tokens)?;
         limit(op, "rows of `wte`", vocabulary)?;
         limit(op, "columns of `wte`", cols)?;
-        let mut wpe_strides = [0; 2];
-        if let Some(Positions { wpe, offset }) = positions {
+        let (mut wpe_strides, mut packed) = ([0; 2], None);
+        if let Some(Positions { wpe, offset, cu_seqlens }) = positions {
             let wpe = wpe.described();
             if wpe.dtype() != wte.dtype() {
                 let required = wte.dtype().to_string();
@@ -67,7 +79,15 @@ impl Problem {
                 let (required, got) = (format!("[P, {cols}]"), wpe.shape().to_vec());
                 return Err(Error::Shape { op, arg: "wpe", required, got });
             }
-            check_positions(op, axes[1].0, offset, rows)?;
+            match cu_seqlens {
+                None => check_positions(op, axes[1].0, offset, rows)?,
+                Some(cu_seqlens) => {
+                    // How many steps there are only the device knows; one, if there are tokens.
+                    check_positions(op, axes[1].0.min(1), offset, rows)?;
+                    packed =
+                        Some(Packed::new(op, tokens, cu_seqlens.described(), rows.saturating_sub(offset))?);
+                }
+            }
             wpe_strides = [wpe.strides()[0], wpe.strides()[1]];
         }
         let shape = [tokens.shape(), &[cols]].concat();
@@ -80,6 +100,7 @@ impl Problem {
             cols,
             wte_strides: [wte.strides()[0], wte.strides()[1]],
             wpe_strides,
+            packed,
         })
     }
 
@@ -88,9 +109,41 @@ impl Problem {
         self.tokens[0].0 * self.tokens[1].0
     }
 
-    /// Steps of a sequence.
+    /// Steps of a sequence; the most where they are packed.
     pub fn steps(&self) -> usize {
-        self.tokens[1].0
+        self.packed.map_or(self.tokens[1].0, |packed| packed.most)
+    }
+
+    /// Sequences.
+    pub fn sequences(&self) -> usize {
+        self.packed.map_or(self.tokens[0].0, |packed| packed.sequences)
+    }
+}
+
+impl Packed {
+    fn new(op: &'static str, tokens: &Desc, cu_seqlens: &Desc, positions: usize) -> Result<Packed> {
+        let arg = "cu_seqlens";
+        if tokens.rank() != 1 {
+            let (required, got) = ("[total] with `cu_seqlens`".to_owned(), tokens.shape().to_vec());
+            return Err(Error::Shape { op, arg: "tokens", required, got });
+        }
+        if !matches!(cu_seqlens.dtype(), DType::I32 | DType::I64) {
+            let (required, got) = ("i32 or i64".to_owned(), cu_seqlens.dtype());
+            return Err(Error::DType { op, arg, required, got });
+        }
+        on_device(op, arg, cu_seqlens, tokens)?;
+        reach(op, arg, cu_seqlens)?;
+        let sequences = match *cu_seqlens.shape() {
+            // Tokens belong to a sequence.
+            [count] if count > usize::from(!tokens.is_empty()) => count - 1,
+            _ => {
+                let (required, got) = ("[sequences + 1]".to_owned(), cu_seqlens.shape().to_vec());
+                return Err(Error::Shape { op, arg, required, got });
+            }
+        };
+        limit(op, "elements of `cu_seqlens`", sequences + 1)?;
+        let most = positions.min(tokens.len());
+        Ok(Packed { sequences, most, stride: cu_seqlens.strides()[0], dtype: cu_seqlens.dtype() })
     }
 }
 

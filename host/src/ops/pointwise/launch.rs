@@ -68,7 +68,7 @@ pub fn run<A: Element + Float, B: Element + Float>(
         bias: bias.as_ref().map_or(0, phase),
     };
     let launch_dense = |piece: DensePiece| {
-        let (kernel, blocks) = instance(kernels.dense, piece.units());
+        let (kernel, blocks) = instance(kernels.dense, |packs| piece.threads(packs, problem.bias.is_some()));
         let args = (a_view, b_view, bias_view, y_view, piece.params(mask, problem));
         // SAFETY: the operands match the problem, of which the layout is, and y does; the grid covers the
         // units. Tensors are freed in the order of their streams, which `adopted` has made wait for one another.
@@ -104,10 +104,13 @@ pub fn run<A: Element + Float, B: Element + Float>(
     }
 }
 
-/// The instance for so many units, and its blocks.
-fn instance<Args>(kernels: &'static [Kernel<Args>], units: usize) -> (&'static Kernel<Args>, u64) {
+/// The instance for work that takes so many threads of some packs each, and its blocks.
+fn instance<Args>(
+    kernels: &'static [Kernel<Args>],
+    threads: impl Fn(usize) -> usize,
+) -> (&'static Kernel<Args>, u64) {
     let blocks = |kernel: &Kernel<Args>| {
-        units.div_ceil(kernel.constant("PACKS") * kernel.bounds.threads as usize).max(1)
+        threads(kernel.constant("PACKS")).div_ceil(kernel.bounds.threads as usize).max(1)
     };
     let large = kernels.iter().rev().find(|kernel| blocks(kernel) >= MANY_BLOCKS);
     let kernel = large.unwrap_or(&kernels[0]);
@@ -147,6 +150,14 @@ impl DensePiece {
         self.count.saturating_sub(self.head as usize) / self.unit
     }
 
+    /// Threads that have so many packs each; those of rows with a bias have the same columns of neighbouring rows.
+    fn threads(&self, packs: usize, bias: bool) -> usize {
+        match &self.rows {
+            Some(rows) if bias => (self.count / rows.cols).div_ceil(packs) * (rows.cols / self.unit),
+            _ => self.units().div_ceil(packs),
+        }
+    }
+
     fn params(&self, mask: Mask, problem: &Problem) -> Dense {
         let first = self.first as i64;
         let (divisor, [a_base, b_base], [a_row, b_row]) = match &self.rows {
@@ -170,7 +181,7 @@ impl DensePiece {
             count: self.count as u32,
             rows: u32::from(self.rows.is_some()),
             per_row: divisor_of(divisor),
-            unused: 0,
+            row_count: self.rows.as_ref().map_or(0, |rows| (self.count / rows.cols) as u32),
         }
     }
 }

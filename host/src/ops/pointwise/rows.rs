@@ -22,7 +22,7 @@ const ROWS_OF_A_THREAD: usize = 8;
 const MAX_ROWS: usize = (1 << 31) - 1;
 
 /// x and dy as rows.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Rows {
     rows: Merged<2>,
     cols: usize,
