@@ -53,12 +53,7 @@ pub unsafe fn copy_async(to: SharedView<u8>, index: usize, bytes: [u8; BYTES]) {
 /// # Safety
 /// As for [`SharedView`].
 #[track_caller]
-pub unsafe fn copy_part_async(
-    to: SharedView<u8>,
-    index: usize,
-    bytes: [u8; BYTES],
-    written: Range<usize>,
-) {
+pub unsafe fn copy_part_async(to: SharedView<u8>, index: usize, bytes: [u8; BYTES], written: Range<usize>) {
     let at = Location::caller();
     // SAFETY: the caller's contract.
     unsafe { to.store_vector_at(index, [POISON; BYTES], at) };
