@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::error::{CliError, quoted};
-use crate::{bench, demo, doctor, list, ops, run};
+use crate::{bench, demo, doctor, explain, list, ops, run};
 
 #[derive(Parser)]
 #[command(name = "warpwright", version, about = "Fused deep-learning GPU kernels in pure Rust")]
@@ -28,6 +28,8 @@ pub enum Command {
     Demo(demo::Args),
     /// Time the operations on a GPU against a copy, and against another library
     Bench(bench::Args),
+    /// Tell how an operation would go about a problem
+    Explain(explain::Args),
 }
 
 /// What a command line comes to.
@@ -93,6 +95,8 @@ mod tests {
             "warpwright doctor --json",
             "warpwright demo --device cuda:1 --json --data d",
             "warpwright bench",
+            "warpwright explain permute --shape 8192,8192 --dims -1,0 --dtype i8",
+            "warpwright explain permute --shape 4,5 --dims 1,0 --dtype f32 --to bf16 --rate 3000",
             "warpwright bench masked_softmax --quick --against torch --report out.html",
         ] {
             assert!(matches!(parse_words(line), Parsed::Command(_)), "{line}");
@@ -102,7 +106,7 @@ mod tests {
     #[test]
     fn mistakes_take_one_line() {
         for (line, want) in [
-            ("warpwright", "a command is required: `run`, `list`, `doctor`, `demo` or `bench`"),
+            ("warpwright", "a command is required: `run`, `list`, `doctor`, `demo`, `bench` or `explain`"),
             ("warpwright lst", "unrecognized subcommand 'lst'; tip: a similar subcommand exists: 'list'"),
             ("warpwright run x --in a", "the following required arguments were not provided: --out <FILE>"),
             (

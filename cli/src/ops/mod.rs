@@ -9,6 +9,7 @@ pub mod gelu;
 pub mod layer_norm;
 pub mod masked_softmax;
 pub mod parameters;
+pub mod permute;
 pub mod rms_norm;
 pub mod softmax_backward;
 pub mod tensors;
@@ -74,6 +75,10 @@ pub static OPS: &[&Op] = &[
     &rms_norm::OP,
     &rms_norm::BACKWARD,
     &softmax_backward::OP,
+    &permute::OP,
+    &permute::SPLIT,
+    &permute::MERGE,
+    &permute::IN_PLACE,
 ];
 
 /// The floating-point types.

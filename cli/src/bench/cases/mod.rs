@@ -2,5 +2,6 @@
 
 pub mod embedding;
 pub mod masked_softmax;
+pub mod permute;
 pub mod pointwise;
 pub mod rows;
