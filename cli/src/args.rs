@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::error::{CliError, quoted};
-use crate::{bench, demo, doctor, list, ops, profile, run};
+use crate::{bench, demo, doctor, explain, list, ops, profile, run};
 
 #[derive(Parser)]
 #[command(name = "warpwright", version, about = "Fused deep-learning GPU kernels in pure Rust")]
@@ -30,6 +30,8 @@ pub enum Command {
     Bench(bench::Args),
     /// Show what each kernel of an operation costs, as a table or a trace
     Profile(profile::Args),
+    /// Tell how an operation would go about a problem
+    Explain(explain::Args),
 }
 
 /// What a command line comes to.
@@ -95,6 +97,8 @@ mod tests {
             "warpwright doctor --json",
             "warpwright demo --device cuda:1 --json --data d",
             "warpwright bench",
+            "warpwright explain permute --shape 8192,8192 --dims -1,0 --dtype i8",
+            "warpwright explain permute --shape 4,5 --dims 1,0 --dtype f32 --to bf16 --rate 3000",
             "warpwright bench masked_softmax --quick --against torch --report out.html",
             "warpwright profile embedding_backward --json --trace out.json --dtype bf16 --only x768 --calls 3",
         ] {
@@ -105,7 +109,10 @@ mod tests {
     #[test]
     fn mistakes_take_one_line() {
         for (line, want) in [
-            ("warpwright", "a command is required: `run`, `list`, `doctor`, `demo`, `bench` or `profile`"),
+            (
+                "warpwright",
+                "a command is required: `run`, `list`, `doctor`, `demo`, `bench`, `profile` or `explain`",
+            ),
             ("warpwright lst", "unrecognized subcommand 'lst'; tip: a similar subcommand exists: 'list'"),
             ("warpwright run x --in a", "the following required arguments were not provided: --out <FILE>"),
             (

@@ -10,6 +10,7 @@ mod demo;
 mod device;
 mod doctor;
 mod error;
+mod explain;
 mod list;
 mod manifest;
 mod ops;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Profile(args) => profile::run(&args),
+        Command::Explain(args) => explain::run(&args),
     })
 }
 

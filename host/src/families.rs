@@ -32,12 +32,15 @@ pub static COLUMN_SUMS: PtxFamily = family!("column_sums");
 pub static EMBEDDING: PtxFamily = family!("embedding");
 /// The masked softmax, forward.
 pub static MASKED_SOFTMAX: PtxFamily = family!("masked_softmax");
+/// Elements in another order of their dimensions.
+pub static PERMUTE: PtxFamily = family!("permute", portable);
 /// Operations on each element: GELU, sums, casts, dropout.
 pub static POINTWISE: PtxFamily = family!("pointwise");
 /// Operations along rows with a statistic: layer norm, RMS norm, gradients.
 pub static ROWS: PtxFamily = family!("rows", portable);
 
-static FAMILIES: [&PtxFamily; 6] = [&PROBE, &COLUMN_SUMS, &EMBEDDING, &MASKED_SOFTMAX, &POINTWISE, &ROWS];
+static FAMILIES: [&PtxFamily; 7] =
+    [&PROBE, &COLUMN_SUMS, &EMBEDDING, &MASKED_SOFTMAX, &PERMUTE, &POINTWISE, &ROWS];
 
 /// Every family.
 pub fn families() -> &'static [&'static PtxFamily] {

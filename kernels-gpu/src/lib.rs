@@ -12,6 +12,8 @@ pub mod column_sums;
 pub mod embedding;
 #[cfg(feature = "masked_softmax")]
 pub mod masked_softmax;
+#[cfg(feature = "permute")]
+pub mod permute;
 #[cfg(feature = "pointwise")]
 pub mod pointwise;
 #[cfg(feature = "probe")]

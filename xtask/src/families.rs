@@ -28,6 +28,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "column_sums", arches: BOTH, llvm_args: UNROLL },
     Family { name: "embedding", arches: BOTH, llvm_args: UNROLL },
     Family { name: "masked_softmax", arches: BOTH, llvm_args: UNROLL },
+    Family { name: "permute", arches: PORTABLE, llvm_args: UNROLL },
     Family { name: "pointwise", arches: BOTH, llvm_args: UNROLL },
     Family { name: "rows", arches: PORTABLE, llvm_args: UNROLL },
 ];

@@ -51,6 +51,7 @@ pub enum Type {
     F32,
     F16,
     Bf16,
+    I8,
 }
 
 impl Type {
@@ -59,6 +60,7 @@ impl Type {
             Type::F32 => DType::F32,
             Type::F16 => DType::F16,
             Type::Bf16 => DType::BF16,
+            Type::I8 => DType::I8,
         }
     }
 }

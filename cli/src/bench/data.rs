@@ -30,6 +30,8 @@ enum Kind {
     Keep,
     /// The bits of f32, as u32.
     Words,
+    /// The bits of f32, as elements of any type.
+    Bits(DType),
 }
 
 /// Makes the tensors of a device's cases.
@@ -69,6 +71,11 @@ impl Data {
     /// For each set a tensor of random u32.
     pub fn words(&self, sets: usize, shape: &[usize]) -> Result<Vec<Tensor>> {
         (0..sets).map(|_| self.filled(Kind::Words, shape)).collect()
+    }
+
+    /// For each set a tensor of random bits: for operations that look at none.
+    pub fn bits(&self, sets: usize, dtype: DType, shape: &[usize]) -> Result<Vec<Tensor>> {
+        (0..sets).map(|_| self.filled(Kind::Bits(dtype), shape)).collect()
     }
 
     /// For each set a tensor to write to.
@@ -113,6 +120,11 @@ impl Data {
             Kind::Words => {
                 let bytes = random::fill(self.pool, REACH, 3, f32::to_le_bytes);
                 Tensor::from_bytes(device, DType::U32, shape, &bytes)?
+            }
+            Kind::Bits(dtype) => {
+                let words = (self.pool * dtype.size()).div_ceil(size_of::<f32>());
+                let bytes = random::fill(words, REACH, 3, f32::to_le_bytes);
+                Tensor::from_bytes(device, dtype, shape, &bytes[..self.pool * dtype.size()])?
             }
         };
         self.pools.borrow_mut().insert(kind, pool.clone());

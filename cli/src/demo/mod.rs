@@ -9,6 +9,7 @@ pub mod embedding;
 pub mod masked_softmax;
 mod measure;
 mod operands;
+pub mod permute;
 pub mod pointwise;
 pub mod random;
 mod report;

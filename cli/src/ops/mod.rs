@@ -10,6 +10,7 @@ pub mod gelu;
 pub mod layer_norm;
 pub mod masked_softmax;
 pub mod parameters;
+pub mod permute;
 pub mod rms_norm;
 pub mod softmax_backward;
 pub mod tensors;
@@ -77,6 +78,10 @@ pub static OPS: &[&Op] = &[
     &softmax_backward::OP,
     &cross_entropy::OP,
     &cross_entropy::BACKWARD,
+    &permute::OP,
+    &permute::SPLIT,
+    &permute::MERGE,
+    &permute::IN_PLACE,
 ];
 
 /// The floating-point types.

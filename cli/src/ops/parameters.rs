@@ -20,16 +20,19 @@ pub enum Kind {
     /// A number that names something: a seed.
     Unsigned,
     Bool,
+    /// Dimensions, with commas between them.
+    Dims,
     /// One of these words, which the text lists.
     Word(&'static [&'static str], &'static str),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 enum Value {
     Number(f32),
     Integer(i32),
     Unsigned(u64),
     Bool(bool),
+    Dims(Vec<isize>),
     Word(&'static str),
 }
 
@@ -44,6 +47,7 @@ impl Kind {
             Kind::Integer => "a 32-bit integer",
             Kind::Unsigned => "a 64-bit integer, not negative",
             Kind::Bool => "true or false",
+            Kind::Dims => "dimensions, such as 0,2,1",
             Kind::Word(_, text) => text,
         }
     }
@@ -54,6 +58,11 @@ impl Kind {
             Kind::Integer => text.parse().ok().map(Value::Integer),
             Kind::Unsigned => text.parse().ok().map(Value::Unsigned),
             Kind::Bool => text.parse().ok().map(Value::Bool),
+            // A tensor without dimensions has an empty list of them.
+            Kind::Dims if text.is_empty() => Some(Value::Dims(Vec::new())),
+            Kind::Dims => {
+                text.split(',').map(|dim| dim.trim().parse().ok()).collect::<Option<_>>().map(Value::Dims)
+            }
             Kind::Word(words, _) => words.iter().find(|&&word| word == text).map(|&word| Value::Word(word)),
         }
     }
@@ -118,6 +127,13 @@ impl Parameters {
         }
     }
 
+    pub fn dims(&self, name: &str) -> Option<&[isize]> {
+        match self.0.get(name) {
+            Some(Value::Dims(dims)) => Some(dims),
+            _ => None,
+        }
+    }
+
     pub fn word(&self, name: &str) -> Option<&'static str> {
         match self.0.get(name) {
             Some(&Value::Word(word)) => Some(word),
@@ -159,7 +175,8 @@ mod tests {
         assert_eq!((none.number("scale"), none.bool("causal"), none.integer("offset")), (None, None, None));
     }
 
-    static MORE: [ParameterSpec; 2] = [
+    static MORE: [ParameterSpec; 3] = [
+        ParameterSpec { name: "order", kind: Kind::Dims, default: "none", about: "" },
         ParameterSpec { name: "form", kind: Kind::Word(&["a", "b"], "a or b"), default: REQUIRED, about: "" },
         ParameterSpec { name: "seed", kind: Kind::Unsigned, default: "0", about: "" },
     ];
@@ -170,10 +187,12 @@ mod tests {
             let given: Vec<String> = given.iter().map(|&pair| pair.to_owned()).collect();
             Parameters::parse("op", &MORE, &given).map_err(|error| error.to_string())
         };
-        let got = parse(&["form=b", "seed=18446744073709551615"]).unwrap();
+        let got = parse(&["form=b", "seed=18446744073709551615", "order=0,-1,2"]).unwrap();
+        assert_eq!(got.dims("order"), Some(&[0, -1, 2][..]));
         assert_eq!((got.word("form"), got.unsigned("seed")), (Some("b"), Some(u64::MAX)));
         for (given, want) in [
             (&["seed=1"][..], "op: parameter `form` is required: `--set form=` a or b"),
+            (&["form=a", "order=0,x"], "op: parameter `order` must be dimensions, such as 0,2,1, got `0,x`"),
             (&["form=c"], "op: parameter `form` must be a or b, got `c`"),
             (&["form=a", "seed=-1"], "op: parameter `seed` must be a 64-bit integer, not negative, got `-1`"),
         ] {

@@ -34,4 +34,18 @@ impl<T: Copy> Shared<T> {
         // SAFETY: the caller's contract.
         unsafe { imp::copy_pack::<T>(self.raw(), index, source.raw(), from, count) }
     }
+
+    /// Starts to copy elements `low..high` of the pack at element `from` of `source` to the same places of the pack at
+    /// element `index`. What the others of the target become is not defined: elements in front of `low` may be read, and
+    /// the checker takes none of them for written.
+    ///
+    /// # Safety
+    /// As [`Self::copy_pack_async`] for the elements `low..high` of a pack, `low` below `high`. Those in front of `low`
+    /// share 16 aligned bytes with one that exists, which makes them readable.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn copy_part_async(self, index: u32, source: Global<T>, from: usize, low: u32, high: u32) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::copy_part::<T>(self.raw(), index, source.raw(), from, low, high) }
+    }
 }

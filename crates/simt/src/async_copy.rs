@@ -5,6 +5,7 @@
 //! threads must keep away from it in between.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::panic::Location;
 
 use crate::ctx::{At, FULL, ctx};
@@ -18,6 +19,8 @@ struct Pending {
     to: SharedView<u8>,
     index: usize,
     bytes: [u8; BYTES],
+    /// Which of the bytes the target holds afterwards.
+    written: Range<usize>,
     at: At,
 }
 
@@ -40,14 +43,31 @@ fn with_copies<R>(use_them: impl FnOnce(&mut Copies) -> R) -> R {
 /// As for [`SharedView`].
 #[track_caller]
 pub unsafe fn copy_async(to: SharedView<u8>, index: usize, bytes: [u8; BYTES]) {
+    // SAFETY: the caller's contract.
+    unsafe { copy_part_async(to, index, bytes, 0..BYTES) }
+}
+
+/// As [`copy_async`], of a value of which only the bytes `written` are known: the rest of the target counts as not
+/// written, though nothing else may touch it.
+///
+/// # Safety
+/// As for [`SharedView`].
+#[track_caller]
+pub unsafe fn copy_part_async(to: SharedView<u8>, index: usize, bytes: [u8; BYTES], written: Range<usize>) {
     let at = Location::caller();
     // SAFETY: the caller's contract.
     unsafe { to.store_vector_at(index, [POISON; BYTES], at) };
+    mark_unwritten(to, index, 0..BYTES);
+    with_copies(|copies| copies.open.push(Pending { to, index, bytes, written, at }));
+}
+
+/// The bytes of a target hold nothing.
+fn mark_unwritten(to: SharedView<u8>, index: usize, bytes: Range<usize>) {
     let ctx = ctx();
     if ctx.level.get() == FULL && !ctx.stopping.get() {
-        ctx.block().arena.mark_unwritten(to.byte_offset() as usize + index, BYTES);
+        let first = to.byte_offset() as usize + index + bytes.start;
+        ctx.block().arena.mark_unwritten(first, bytes.len());
     }
-    with_copies(|copies| copies.open.push(Pending { to, index, bytes, at }));
 }
 
 /// Makes a group of the thread's copies since the last.
@@ -67,5 +87,7 @@ pub fn wait_copies(pending: usize) {
     for copy in done {
         // SAFETY: bounds were checked when it was issued; races are looked for once more.
         unsafe { copy.to.store_vector_at::<BYTES>(copy.index, copy.bytes, copy.at) };
+        mark_unwritten(copy.to, copy.index, 0..copy.written.start);
+        mark_unwritten(copy.to, copy.index, copy.written.end..BYTES);
     }
 }

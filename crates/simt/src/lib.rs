@@ -71,7 +71,7 @@ pub mod thread;
 pub mod warp;
 mod word;
 
-pub use async_copy::{commit_copies, copy_async, wait_copies};
+pub use async_copy::{commit_copies, copy_async, copy_part_async, wait_copies};
 pub use atomic::{Ordering, Scope, fence, spin_wait};
 pub use barrier::{
     arrive_named, sync_block, sync_block_and, sync_block_count, sync_block_or, sync_cluster, sync_grid,

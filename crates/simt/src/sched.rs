@@ -40,11 +40,13 @@ impl Ctx {
     /// launches that overlap in time have overlapping clocks, and this context may have worked for the
     /// other one last.
     fn drop_stale_shadows(&self, l: &LaunchState) {
+        let highest = self.highest_clock.get().max(self.last_clock.get());
         if self.time.get() == l.time {
+            // More work for the same launch: its count of clocks starts again, and what it came to must be kept.
+            self.highest_clock.set(highest);
             return;
         }
         let base = (l.time % (CLOCK_MAX as u64 + 1)) as u32;
-        let highest = self.highest_clock.get().max(self.last_clock.get());
         // Of another era the present one has no clocks, but a launch of that era may come back here.
         if self.era.get() != crate::clock::era(l.time) || highest >= base {
             self.blocks.borrow().iter().for_each(|block| block.arena.free_shadow());

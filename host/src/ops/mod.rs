@@ -12,6 +12,7 @@ mod gelu;
 mod layer_norm;
 pub mod masked_softmax;
 mod norm_backward;
+pub mod permute;
 mod pointwise;
 mod rms_norm;
 mod rows;
@@ -47,6 +48,11 @@ pub use norm_backward::{
     LayerNormGradients, RmsNormGradients, add_layer_norm_backward, add_layer_norm_backward_into,
     add_layer_norm_backward_shape, layer_norm_backward, layer_norm_backward_into, layer_norm_backward_shape,
     rms_norm_backward, rms_norm_backward_into, rms_norm_backward_shape,
+};
+pub use permute::{
+    contiguous, contiguous_into, merge_heads, merge_heads_into, merge_heads_shape, permute, permute_cast,
+    permute_cast_into, permute_into, permute_shape, split_heads, split_heads_into, split_heads_shape,
+    transpose_in_place,
 };
 pub use rms_norm::{RmsNormed, rms_norm, rms_norm_into, rms_norm_shape};
 pub use softmax_backward::{

@@ -8,6 +8,7 @@ pub mod masked_softmax;
 mod norm_backward;
 mod normal;
 mod norms;
+mod permute;
 mod softmax_backward;
 
 pub use cross_entropy::cross_entropy_backward;
@@ -17,4 +18,5 @@ pub use gelu::{bias_gelu, bias_gelu_backward, gelu, gelu_backward};
 pub use masked_softmax::masked_softmax;
 pub use norm_backward::{add_layer_norm_backward, layer_norm_backward, rms_norm_backward};
 pub use norms::{add_layer_norm, layer_norm, rms_norm};
+pub use permute::permute;
 pub use softmax_backward::masked_softmax_backward;

@@ -35,7 +35,10 @@ class Case:
 
     def numbers(self, *shape, dtype=None):
         """A random tensor: of the case's shape and type unless it says otherwise."""
-        return torch.randn(shape or self.shape, device=self.device, dtype=dtype or self.dtype)
+        dtype = dtype or self.dtype
+        if not dtype.is_floating_point:
+            return torch.randint(-128, 128, shape or self.shape, device=self.device, dtype=dtype)
+        return torch.randn(shape or self.shape, device=self.device, dtype=dtype)
 
     def indices(self, end, *shape):
         return torch.randint(0, end, shape, device=self.device)
@@ -59,7 +62,8 @@ class Work:
 
 
 def dtype_of(name):
-    return {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[name]
+    types = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+    return (types | {"i8": torch.int8})[name]
 
 
 def masked_softmax(case):
@@ -321,6 +325,37 @@ def cast(case):
     return Work(lambda x: x.to(to), case.each(lambda: (case.numbers(),)))
 
 
+def permute(case):
+    dims = case.get("dims", tuple(reversed(range(len(case.shape)))))
+    return Work(lambda x: x.permute(dims).contiguous(), case.each(lambda: (case.numbers(),)))
+
+
+def split_heads(case):
+    def function(x, bias):
+        return (x if bias is None else x + bias).permute(2, 0, 3, 1, 4).contiguous()
+
+    def arguments():
+        return case.numbers(), case.numbers(*case.shape[2:]) if case.get("bias") else None
+
+    return Work(function, case.each(arguments))
+
+
+def merge_heads(case):
+    def function(x, bias):
+        rows = x.permute(1, 3, 0, 2, 4)
+        return rows.contiguous() if bias is None else (rows + bias).contiguous()
+
+    def arguments():
+        p, _, h, _, d = case.shape
+        return case.numbers(), case.numbers(p, h, d) if case.get("bias") else None
+
+    return Work(function, case.each(arguments))
+
+
+def transpose_in_place(case):
+    return Work(lambda x: x.copy_(x.transpose(-1, -2).contiguous()), case.each(lambda: (case.numbers(),)))
+
+
 def copy(case):
     # An elementwise kernel; a graph's own copy node is slower.
     return Work(lambda x: torch.add(x, 0), case.each(lambda: (case.numbers(),)))
@@ -349,6 +384,10 @@ OPS = {
     "dropout": dropout,
     "dropout_backward": dropout_backward,
     "cast": cast,
+    "permute": permute,
+    "split_heads": split_heads,
+    "merge_heads": merge_heads,
+    "transpose_in_place": transpose_in_place,
     "copy": copy,
 }
 
@@ -425,7 +464,8 @@ def check():
     failed = 0
     for name, make in OPS.items():
         for extra in ({}, {"mask": "keep"}, {"mask": "lengths"}, {"mask": "bias"}):
-            facts = {"op": name, "shape": [2, 3, 4, 8], "dtype": "f32", "sets": 2, "vocabulary": 9, **extra}
+            shape = {"split_heads": [2, 3, 3, 4, 8], "merge_heads": [3, 2, 4, 3, 8], "transpose_in_place": [2, 8, 8]}
+            facts = {"op": name, "shape": shape.get(name, [2, 3, 4, 8]), "dtype": "f32", "sets": 2, "vocabulary": 9, **extra}
             work = make(Case(facts, "cpu"))
             for function in (work.function, *work.others.values()):
                 try:

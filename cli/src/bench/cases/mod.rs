@@ -3,5 +3,6 @@
 pub mod cross_entropy;
 pub mod embedding;
 pub mod masked_softmax;
+pub mod permute;
 pub mod pointwise;
 pub mod rows;

@@ -15,6 +15,12 @@ pub unsafe fn copy_pack<T: Copy>(to: RawShared, index: u32, source: RawView, fro
 }
 
 #[inline(always)]
+pub unsafe fn copy_part<T: Copy>(to: RawShared, index: u32, source: RawView, from: usize, _: u32, high: u32) {
+    // SAFETY: the caller's contract.
+    unsafe { copy_pack::<T>(to, index, source, from, high) }
+}
+
+#[inline(always)]
 pub fn commit() {
     // SAFETY: a barrier to the compiler.
     unsafe { asm!("cp.async.commit_group;", options(nostack, preserves_flags)) };

@@ -22,6 +22,32 @@ pub unsafe fn copy_pack<T: Copy>(to: RawShared, index: u32, source: RawView, fro
 }
 
 #[inline(always)]
+#[track_caller]
+pub unsafe fn copy_part<T: Copy>(
+    to: RawShared,
+    index: u32,
+    source: RawView,
+    from: usize,
+    low: u32,
+    high: u32,
+) {
+    let size = size_of::<T>();
+    let (low, high) = (low as usize, high as usize);
+    // SAFETY: the checker tests the accesses; the bytes are those of elements.
+    unsafe {
+        if (high - low) * size == 16 {
+            return copy_pack::<T>(to, index, source, from, high as u32);
+        }
+        let mut pack = [simt::POISON; 16];
+        for i in low..high {
+            let value = global::get::<T>(source, from + i);
+            pack.as_mut_ptr().cast::<T>().add(i).write_unaligned(value);
+        }
+        simt::copy_part_async(to.bytes(), index as usize * size, pack, low * size..high * size);
+    }
+}
+
+#[inline(always)]
 pub fn commit() {
     simt::commit_copies();
 }

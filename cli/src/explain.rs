@@ -1,0 +1,69 @@
+//! `warpwright explain`: how an operation would go about a problem.
+
+use warpwright::ops::permute::explain;
+use warpwright::{DType, Desc, Device};
+
+use crate::error::CliError;
+use crate::output;
+
+/// GB/s that times are told for, unless the user knows better: an H200's copy.
+const RATE: f64 = 4200.0;
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    op: Explained,
+}
+
+#[derive(clap::Subcommand)]
+enum Explained {
+    /// The plan of a permutation
+    Permute(Permute),
+}
+
+#[derive(clap::Args)]
+struct Permute {
+    /// The input's extents, with commas between them
+    #[arg(long, value_name = "N,N,..", value_delimiter = ',', required = true)]
+    shape: Vec<usize>,
+    /// Its dimensions in the order of the result; negative ones count from the back
+    #[arg(long, value_name = "D,D,..", value_delimiter = ',', required = true, allow_hyphen_values = true)]
+    dims: Vec<isize>,
+    /// The elements' type
+    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = dtype)]
+    dtype: DType,
+    /// The result's type, if another: f32, f16 or bf16
+    #[arg(long, value_name = "TYPE", value_parser = dtype)]
+    to: Option<DType>,
+    /// What the GPU copies in a second, for the expected time
+    #[arg(long, value_name = "GB/S", default_value_t = RATE)]
+    rate: f64,
+}
+
+const DTYPES: [DType; 12] = [
+    DType::F32,
+    DType::F16,
+    DType::BF16,
+    DType::F64,
+    DType::Bool,
+    DType::U8,
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::U32,
+    DType::I64,
+    DType::U64,
+];
+
+fn dtype(name: &str) -> Result<DType, String> {
+    let known = || DTYPES.map(DType::name).join(", ");
+    DTYPES.into_iter().find(|dtype| dtype.name() == name).ok_or_else(|| format!("known are {}", known()))
+}
+
+pub fn run(args: &Args) -> Result<(), CliError> {
+    let Explained::Permute(Permute { shape, dims, dtype, to, rate }) = &args.op;
+    let x = Desc::new(&Device::cpu(), *dtype, shape)?;
+    let explanation = explain(&x, dims, to.unwrap_or(*dtype))?;
+    let micros = explanation.micros(*rate);
+    output::print(&format!("{explanation}\ntime        {micros:.1} us at {rate} GB/s"))
+}

@@ -1,0 +1,605 @@
+//! Boxes for the staged kernels: what a block takes of each dimension, and with that every number that the kernel needs.
+
+use cuda_std::divide::Divisor;
+use kernels_gpu::permute::{Boxes, Digit, Level, MAX_DIGITS, MAX_LEVELS, Span};
+
+use super::simplify::{Dim, PACK};
+
+/// Bytes of a sector, the least that memory is asked for.
+const SECTOR: usize = 32;
+
+/// What the boxes are of: dimensions of y, outermost first.
+#[derive(Clone, Copy, Debug)]
+pub struct Walk<'a> {
+    pub dims: &'a [Dim],
+    /// Bytes of an element of x.
+    pub x_size: usize,
+    /// And of y.
+    pub y_size: usize,
+    /// x's address modulo 16, y's modulo 32.
+    pub x_phase: usize,
+    pub y_phase: usize,
+}
+
+/// How the way out goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Words turned in registers.
+    Turned,
+    /// Packs gathered element by element, on this many levels.
+    Packs { levels: usize },
+}
+
+/// Where runs of y meet those of the next block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joins {
+    /// At multiples of 32 bytes.
+    Sectors,
+    /// At multiples of 16.
+    Packs,
+    /// Anywhere; each block has some elements of the next one's, to end at such a place.
+    Beyond,
+    /// Anywhere.
+    Nowhere,
+}
+
+/// Boxes, ready to be launched.
+#[derive(Clone, Debug)]
+pub struct Boxed {
+    pub params: Boxes,
+    pub way: Way,
+    pub blocks: u64,
+    pub shared_bytes: usize,
+    pub joins: Joins,
+    /// Elements that boxes have room for, of each that there is.
+    pub room: f64,
+    /// Elements of a pack of y.
+    pub per_pack: usize,
+    /// What a box takes of each dimension.
+    pub take: Vec<usize>,
+    /// Bytes of a run of x, with those of the next tile, and of a run of y.
+    pub run_bytes: usize,
+    pub out_bytes: usize,
+    /// Bytes that are fetched for each that is written.
+    pub fetched: f64,
+    /// Cycles of shared memory that a pack of y takes from a warp, and the part of its lanes that have one.
+    pub cycles: f64,
+    pub busy: f64,
+}
+
+/// The dimensions of a walk in the order in which x has them, as long as each follows the one before without a gap.
+pub fn chain_of_x(dims: &[Dim]) -> Vec<usize> {
+    let mut chain = Vec::new();
+    let mut next = 1;
+    while let Some(dim) = (0..dims.len()).find(|i| dims[*i].x == next && !chain.contains(i)) {
+        chain.push(dim);
+        match next.checked_mul(dims[dim].extent as isize) {
+            Some(step) => next = step,
+            None => break,
+        }
+    }
+    chain
+}
+
+/// What a box takes of each dimension if runs of x and of y are to have about so many bytes.
+pub fn takes(walk: &Walk, chain: &[usize], x_bytes: usize, y_bytes: usize) -> Vec<usize> {
+    let dims = walk.dims;
+    let mut take = vec![1; dims.len()];
+    let mut run = 1;
+    for &dim in chain {
+        let wanted = x_bytes.div_ceil(run * walk.x_size);
+        if wanted <= 1 {
+            break;
+        }
+        let whole = SECTOR / gcd(SECTOR, run * walk.x_size);
+        take[dim] = part(dims[dim].extent, wanted, whole);
+        if take[dim] < dims[dim].extent {
+            break;
+        }
+        run *= take[dim];
+    }
+    let mut run = 1;
+    for dim in (0..dims.len()).rev() {
+        let extent = dims[dim].extent;
+        if take[dim] == 1 {
+            let wanted = y_bytes.div_ceil(run * walk.y_size);
+            if wanted <= 1 {
+                break;
+            }
+            let whole = SECTOR / gcd(SECTOR, run * walk.y_size);
+            take[dim] = part(extent, wanted, whole);
+        }
+        if take[dim] < extent {
+            // Also what runs of x are cut by: then a tile is to be whole in y as well.
+            let whole = SECTOR / gcd(SECTOR, run * walk.y_size);
+            if whole <= take[dim] {
+                take[dim] = take[dim].next_multiple_of(whole).min(extent);
+            }
+            break;
+        }
+        run *= extent;
+    }
+    take
+}
+
+/// About `wanted` of `extent`, in tiles of one size; all of it where little would be left. The size is a multiple of
+/// `whole` where that is not much more.
+fn part(extent: usize, wanted: usize, whole: usize) -> usize {
+    if extent <= wanted + wanted / 2 {
+        return extent;
+    }
+    let tiles = extent.div_ceil(wanted);
+    let tile = extent.div_ceil(tiles);
+    let rounded = tile.next_multiple_of(whole);
+    let left = extent % rounded;
+    if whole <= tile && (left == 0 || 2 * left >= rounded) { rounded.min(extent) } else { tile }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// A dimension that takes part, with its place in shared memory.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    dim: usize,
+    /// Elements in the box, with those of the next tile.
+    count: usize,
+    /// Bytes of shared memory from one to the next.
+    staged: usize,
+}
+
+impl Boxed {
+    /// Boxes of these sizes, by words or by elements; `None` where the kernels cannot have them.
+    pub fn new(walk: &Walk, chain: &[usize], take: Vec<usize>, words: bool) -> Option<Boxed> {
+        let dims = walk.dims;
+        // Runs end with the first dimension that is not taken whole.
+        let run_of = |order: &mut dyn Iterator<Item = usize>| {
+            let (mut run, mut cut) = (Vec::new(), None);
+            for dim in order {
+                if take[dim] == 1 {
+                    break;
+                }
+                run.push(dim);
+                if take[dim] < dims[dim].extent {
+                    cut = Some(dim);
+                    break;
+                }
+            }
+            (run, cut)
+        };
+        let (x_run, u) = run_of(&mut chain.iter().copied());
+        let (y_run, w) = run_of(&mut (0..dims.len()).rev());
+        if x_run.is_empty() || y_run.is_empty() {
+            return None;
+        }
+        let one_tile = u.is_some() && u == w;
+        let stray = |&dim: &usize| take[dim] > 1 && !x_run.contains(&dim) && !y_run.contains(&dim);
+        if (0..dims.len()).any(|dim| stray(&dim)) {
+            return None;
+        }
+        let y_step = |dim: usize| dims[dim].y as usize * walk.y_size;
+        let x_step = |dim: usize| dims[dim].x as usize * walk.x_size;
+        let cut_step = |dim: Option<usize>| dim.map_or(0, |dim| take[dim]);
+
+        // Where runs of y begin, and what a box needs of the next tile so that no pack has two blocks.
+        let steps_of_y = (0..dims.len())
+            .filter(|dim| take[*dim] < dims[*dim].extent || !y_run.contains(dim))
+            .map(|dim| y_step(dim) * if y_run.contains(&dim) { take[dim] } else { 1 });
+        let begins = steps_of_y.fold(walk.y_phase, gcd);
+        let begins = if begins == 0 { SECTOR } else { gcd(begins, SECTOR) };
+        let grain = if begins >= PACK { begins } else { SECTOR };
+        let beyond = match w {
+            Some(w) if begins < PACK => (grain / walk.y_size - 1).div_ceil(dims[w].y as usize),
+            _ => 0,
+        };
+
+        // Where runs of x begin.
+        let steps_of_x = (0..dims.len())
+            .filter(|dim| take[*dim] < dims[*dim].extent || !x_run.contains(dim))
+            .map(|dim| x_step(dim) * if x_run.contains(&dim) { take[dim] } else { 1 });
+        let x_begins = steps_of_x.fold(walk.x_phase, gcd);
+        let x_aligned = x_begins.is_multiple_of(PACK);
+
+        // Words of x can be turned where they cross runs of y, and need not be shifted where everything is whole.
+        let per_pack = PACK / walk.y_size;
+        let outs: Vec<usize> = x_run.iter().copied().filter(|dim| !y_run.contains(dim)).collect();
+        let word = walk.x_size.max(4);
+        let per_word = if words { word / walk.x_size } else { 1 };
+        if words && (walk.x_size != walk.y_size || outs.first() != chain.first() || x_run.contains(&y_run[0]))
+        {
+            return None;
+        }
+        let groups = y_run.len() == 1 || take[y_run[0]].is_multiple_of(per_pack);
+        let whole_runs = |run: &[usize], size: usize| {
+            let bytes =
+                |of: &dyn Fn(usize) -> usize| run.iter().map(|&dim| of(dim)).product::<usize>() * size;
+            bytes(&|dim| take[dim]).is_multiple_of(PACK)
+                && bytes(&|dim| dims[dim].extent).is_multiple_of(PACK)
+        };
+        let turned = words
+            && x_aligned
+            && begins >= PACK
+            && groups
+            && whole_runs(&x_run, walk.x_size)
+            && whole_runs(&y_run, walk.y_size)
+            && take[chain[0]].is_multiple_of(per_word)
+            && dims[chain[0]].extent.is_multiple_of(per_word);
+        if words && !turned {
+            return None;
+        }
+
+        // Shared memory: the runs of x one behind the other, in the order of y.
+        let count = |dim: usize| match w {
+            Some(w) if w == dim => (take[dim] + beyond).min(dims[dim].extent),
+            _ => take[dim],
+        };
+        let run_bytes = x_run.iter().map(|&dim| count(dim)).product::<usize>() * walk.x_size;
+        let mut span = run_bytes;
+        let mut parts: Vec<Part> =
+            x_run.iter().map(|&dim| Part { dim, count: count(dim), staged: x_step(dim) }).collect();
+        let mut runs: Vec<Part> = Vec::new();
+        for &dim in y_run.iter().filter(|dim| !x_run.contains(dim)) {
+            let staged = match x_aligned {
+                true => span.next_multiple_of(PACK),
+                // Neither run's first or last 16 bytes are another's.
+                false => {
+                    let least = span + 2 * (PACK - 1);
+                    least + (x_step(dim) % PACK + PACK - least % PACK) % PACK
+                }
+            };
+            let part = Part { dim, count: count(dim), staged };
+            span += (part.count - 1) * staged;
+            runs.push(part);
+            parts.push(part);
+        }
+        let staged = |dim: usize| parts.iter().find(|part| part.dim == dim).map_or(0, |part| part.staged);
+        let shared_bytes = (span + 2 * PACK).next_multiple_of(PACK);
+        if shared_bytes > MOST_SHARED {
+            return None;
+        }
+
+        // The levels of the runs of x.
+        let run_level = |part: &Part| level(part.count, part.staged, x_step(part.dim) as i64);
+        let run_levels: Vec<Level> = runs.iter().map(run_level).collect::<Option<_>>()?;
+        // Those of the elements of a run of y; neighbours that go on in shared memory are one.
+        let mut within: Vec<(usize, usize)> = Vec::new();
+        for &dim in &y_run {
+            let (count, staged) = (take[dim], staged(dim));
+            match within.last_mut() {
+                Some((inner, step)) if *inner * *step == staged => *inner *= count,
+                _ => within.push((count, staged)),
+            }
+        }
+        if run_levels.len() > MAX_LEVELS || outs.len() > MAX_LEVELS || within.len() > 3 {
+            return None;
+        }
+
+        // Sizes by tile.
+        let product = |dims_of: &[usize], of: &dyn Fn(usize) -> usize| {
+            dims_of.iter().map(|&dim| of(dim)).product::<usize>()
+        };
+        let spans = |all: &[usize], cut: Option<usize>, unit: usize, with: &dyn Fn(usize) -> usize| {
+            let inner = product(all, &|dim| if Some(dim) == cut { 1 } else { take[dim] }) * unit;
+            match cut.filter(|cut| all.contains(cut)) {
+                None => span_of(inner, 0, inner),
+                Some(cut) => span_of(inner * dims[cut].extent, inner * take[cut], inner * with(cut)),
+            }
+        };
+        let run_dims: Vec<usize> = runs.iter().map(|part| part.dim).collect();
+        let own = |dim: usize| take[dim];
+        let run_span = spans(&x_run, u, walk.x_size, &count);
+        let count_span = spans(&run_dims, w, 1, &count);
+        let out_span = spans(&y_run, w, walk.y_size, &own);
+        let outs_span = spans(&outs, u, 1, &own);
+        let out_bytes = out_span.size as usize;
+
+        // What a step of a level counts: words or elements; so do the runs of y.
+        let unit = if words { word } else { walk.x_size };
+        let across: Vec<(usize, usize)> = (outs.iter().enumerate())
+            .map(|(i, &dim)| {
+                let per = if i == 0 { per_word } else { 1 };
+                (take[dim] / per, staged(dim) * per)
+            })
+            .collect();
+        let mut out_levels = Vec::new();
+        for (i, (&dim, &(count, staged))) in outs.iter().zip(&across).enumerate() {
+            let per = if i == 0 { per_word } else { 1 };
+            out_levels.push(level(count, staged / unit, (y_step(dim) * per) as i64)?);
+        }
+        let mut digits = vec![digit(
+            w.map_or(1, |w| dims[w].extent.div_ceil(take[w])),
+            w.map_or(0, |w| x_step(w) * take[w]),
+            w.map_or(0, |w| y_step(w) * take[w]),
+        )?];
+        let u_alone = u.filter(|_| !one_tile);
+        let tiles_of_u = u_alone.map_or(1, |u| dims[u].extent.div_ceil(take[u]));
+        let step = |bytes: &dyn Fn(usize) -> usize| u_alone.map_or(0, |u| bytes(u) * cut_step(u_alone));
+        digits.push(digit(tiles_of_u, step(&x_step), step(&y_step))?);
+        for dim in (0..dims.len()).rev().filter(|&dim| take[dim] == 1) {
+            digits.push(digit(dims[dim].extent, x_step(dim), y_step(dim))?);
+        }
+        let digit_count = digits.len();
+        let blocks =
+            digits.iter().try_fold(1u64, |blocks, digit| blocks.checked_mul(digit.count.value().into()))?;
+        if digit_count > MAX_DIGITS || blocks >= 1 << 31 {
+            return None;
+        }
+
+        let packs = match begins >= PACK {
+            true => out_bytes.div_ceil(PACK),
+            // The first and the last may be in part, and up to a grain is from the next tile.
+            false => (out_bytes + grain + 2 * (PACK - 1)) / PACK,
+        };
+        let copies = if x_aligned { run_bytes.div_ceil(PACK) } else { (run_bytes + 2 * (PACK - 1)) / PACK };
+        let lanes = Lanes { within: &within, outs: &across, unit, per_word, packs, per_pack };
+        let (log_lanes, cycles, busy) = lanes.best();
+        let unit_of = |bytes: usize| bytes / unit;
+        // The last level has no end: a box has elements of the next tile, and kernels may have levels to spare.
+        let endless = |i: usize, count: usize| if i + 1 < within.len() { count } else { 1 << 30 };
+        let within: Vec<Level> = (within.iter().enumerate())
+            .map(|(i, &(count, staged))| level(endless(i, count), unit_of(staged), 0))
+            .collect::<Option<_>>()?;
+        let outs_span = Span {
+            total: outs_span.total / per_word as u64,
+            step: outs_span.step / per_word as u64,
+            size: outs_span.size / per_word as u64,
+        };
+        let fetched = (copies * PACK * count_span.size as usize) as f64
+            / (take.iter().product::<usize>() * walk.x_size) as f64;
+        Some(Boxed {
+            way: if words { Way::Turned } else { Way::Packs { levels: within.len() } },
+            params: Boxes {
+                digits: filled(&digits, digit(1, 0, 0)?),
+                runs: filled(&run_levels, level(1, 0, 0)?),
+                outs: filled(&out_levels, level(1, 0, 0)?),
+                within: filled(&within, level(1, 0, 0)?),
+                run_bytes: run_span,
+                run_count: count_span,
+                out_bytes: out_span,
+                out_count: outs_span,
+                copies: divisor(copies)?,
+                strides: divisor(packs.div_ceil(1 << log_lanes))?,
+                digit_count: digit_count as u32,
+                one_tile: u32::from(one_tile),
+                log_lanes,
+                grain: grain as u32,
+                x_phase: walk.x_phase as u32,
+                y_phase: walk.y_phase as u32,
+                run_levels: run_levels.len() as u32,
+                out_levels: out_levels.len() as u32,
+                within_levels: within.len() as u32,
+                runs_at_once: (THREADS / copies).max(1) as u32,
+                copies_at_once: copies.min(THREADS) as u32,
+                unused: 0,
+                neighbour: outs.first().map_or(0, |&dim| y_step(dim) as i64),
+            },
+            blocks,
+            shared_bytes,
+            joins: match begins {
+                SECTOR => Joins::Sectors,
+                PACK => Joins::Packs,
+                _ if w.is_some() => Joins::Beyond,
+                _ => Joins::Nowhere,
+            },
+            room: (dims.iter().zip(&take))
+                .map(|(dim, &take)| (dim.extent.div_ceil(take) * take) as f64 / dim.extent as f64)
+                .product(),
+            per_pack,
+            take,
+            run_bytes,
+            out_bytes,
+            fetched,
+            cycles,
+            busy,
+        })
+    }
+}
+
+/// Shared memory of a block at most: two blocks of these share a multiprocessor of 227 KiB. That is slow, but not as slow
+/// as short runs.
+const MOST_SHARED: usize = 96 << 10;
+
+/// Threads of a block.
+const THREADS: usize = 256;
+
+fn divisor(value: usize) -> Option<Divisor> {
+    Divisor::new(u32::try_from(value).ok()?)
+}
+
+fn level(count: usize, staged: usize, global: i64) -> Option<Level> {
+    Some(Level { count: divisor(count)?, staged: u32::try_from(staged).ok()?, global })
+}
+
+fn digit(count: usize, x: usize, y: usize) -> Option<Digit> {
+    Some(Digit { count: divisor(count)?, unused: 0, x: i64::try_from(x).ok()?, y: i64::try_from(y).ok()? })
+}
+
+fn span_of(total: usize, step: usize, size: usize) -> Span {
+    Span { total: total as u64, step: step as u64, size: size as u64 }
+}
+
+fn filled<T: Copy, const N: usize>(values: &[T], rest: T) -> [T; N] {
+    let mut all = [rest; N];
+    all.iter_mut().zip(values).for_each(|(slot, value)| *slot = *value);
+    all
+}
+
+/// How a warp's lanes share the packs of the runs of y.
+#[derive(Clone, Copy)]
+struct Lanes<'a> {
+    /// Of a run and of the runs: count and bytes of shared memory, level by level.
+    within: &'a [(usize, usize)],
+    outs: &'a [(usize, usize)],
+    /// Bytes of a load, and the packs that it is for.
+    unit: usize,
+    per_word: usize,
+    /// Elements of a pack, and packs of a run.
+    per_pack: usize,
+    packs: usize,
+}
+
+impl Lanes<'_> {
+    /// Lanes along a run as a power of two, cycles of a warp's packs, and the part of the lanes that have one.
+    fn best(&self) -> (u32, f64, f64) {
+        let runs: usize = self.outs.iter().map(|level| level.0).product();
+        let of = |log: u32| {
+            let along = 1usize << log;
+            let across = 32 >> log;
+            let busy = (self.packs * runs) as f64
+                / (self.packs.next_multiple_of(along) * runs.next_multiple_of(across)) as f64;
+            // A store takes a cycle for each line that it touches, and four for its bytes.
+            let lines = (16 * along).div_ceil(128).max(1) * across.min(runs);
+            let loads = (self.per_pack * self.conflicts(along)) as f64 / self.per_word as f64;
+            let cycles = loads + lines.max(4) as f64;
+            (log, cycles, busy)
+        };
+        let cost = |&(_, cycles, busy): &(u32, f64, f64)| cycles / busy;
+        let all = (0..=5).rev().map(of);
+        all.min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or((5, f64::MAX, 1.0))
+    }
+
+    /// Cycles of a load of the warp: the most words that it wants of a bank.
+    fn conflicts(&self, along: usize) -> usize {
+        let place = |levels: &[(usize, usize)], number: usize| {
+            let mut rest = number;
+            levels.iter().enumerate().fold(0, |at, (i, &(count, step))| {
+                let digit = if i + 1 < levels.len() { rest % count } else { rest };
+                rest /= count;
+                at + digit * step
+            })
+        };
+        let mut words: Vec<usize> = Vec::new();
+        for lane in 0..32 {
+            let number = (lane % along).min(self.packs - 1) * self.per_pack;
+            let at = place(self.within, number);
+            let at = at + place(self.outs, lane / along);
+            for word in 0..self.unit.div_ceil(4) {
+                words.push(at / 4 + word);
+            }
+        }
+        words.sort_unstable();
+        words.dedup();
+        let mut banks = [0usize; 32];
+        words.iter().for_each(|word| banks[word % 32] += 1);
+        banks.into_iter().max().unwrap_or(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simplify::simplify;
+    use super::*;
+    use crate::shape;
+
+    fn simple(shape: &[usize], order: &[usize], size: usize) -> super::super::simplify::Simple {
+        let strides = shape::contiguous_strides(shape);
+        let (shape, strides): (Vec<_>, Vec<_>) = order.iter().map(|&i| (shape[i], strides[i])).unzip();
+        simplify(&shape, &strides, size)
+    }
+
+    /// The kernel's `offsets`.
+    fn at(levels: &[Level], number: u64) -> (i64, u64) {
+        let (mut global, mut staged, mut rest) = (0, 0, number);
+        for (i, level) in levels.iter().enumerate() {
+            let count = u64::from(level.count.value());
+            let digit = if i + 1 < levels.len() { rest % count } else { rest };
+            rest /= count;
+            global += level.global * digit as i64;
+            staged += u64::from(level.staged) * digit;
+        }
+        (global, staged)
+    }
+
+    /// Checks some blocks of boxes by the kernel's arithmetic: that every element of their runs of y is staged from where
+    /// the index formula has it.
+    fn check(dims: &[Dim], size: usize, boxed: &Boxed) {
+        let p = &boxed.params;
+        let total: u64 = dims.iter().map(|dim| dim.extent as u64).product();
+        for block in [0, 1, boxed.blocks / 2, boxed.blocks - 2, boxed.blocks - 1] {
+            let (mut x, mut y, mut rest) = (0i64, 0i64, block);
+            let mut tiles = [0, 0];
+            for (i, digit) in p.digits[..p.digit_count as usize].iter().enumerate() {
+                let count = u64::from(digit.count.value());
+                x += digit.x * (rest % count) as i64;
+                y += digit.y * (rest % count) as i64;
+                if let Some(tile) = tiles.get_mut(i) {
+                    *tile = rest % count;
+                }
+                rest /= count;
+            }
+            let w = tiles[0];
+            let u = if p.one_tile != 0 { w } else { tiles[1] };
+            let of = |span: &Span, tile: u64| (span.total - span.step * tile).min(span.size);
+            // Where each byte of x is staged.
+            let mut staged = std::collections::HashMap::new();
+            for run in 0..of(&p.run_count, w) {
+                let (global, place) = at(&p.runs[..p.run_levels as usize], run);
+                for byte in (0..of(&p.run_bytes, u)).step_by(size) {
+                    let from = x + global + byte as i64;
+                    assert!(from >= 0 && (from as u64) < total * size as u64, "{boxed:?}");
+                    assert!(staged.insert(place + byte, from).is_none(), "staged twice: {boxed:?}");
+                }
+            }
+            let outs = of(&p.out_count, u);
+            for out in [0, outs / 2, outs - 1] {
+                let (global, place) = at(&p.outs[..p.out_levels as usize], out);
+                for number in 0..of(&p.out_bytes, w) / size as u64 {
+                    let element = (y + global) as u64 / size as u64 + number;
+                    let from: i64 = dims
+                        .iter()
+                        .map(|dim| (element / dim.y as u64 % dim.extent as u64) as i64 * dim.x as i64)
+                        .sum();
+                    let along = at(&p.within[..p.within_levels as usize], number).1;
+                    let got = staged.get(&((place + along) * size as u64));
+                    assert_eq!(got, Some(&(from * size as i64)), "element {element} of {boxed:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn boxes_hold_what_they_write_also_past_2_to_the_31_elements() {
+        for (shape, order, size) in [
+            (&[100, 70][..], &[1, 0][..], 4),
+            (&[7, 64, 33], &[0, 2, 1], 2),
+            (&[6, 5, 11, 13, 15], &[4, 2, 0, 3, 1], 1),
+            (&[300, 3, 5], &[0, 2, 1], 1),
+            (&[60_001, 70_003], &[1, 0], 1),
+            (&[3, 50_000, 40_000], &[2, 0, 1], 8),
+            (&[24, 15, 610, 650, 450], &[4, 2, 0, 3, 1], 4),
+            (&[1_000_000_000, 3, 5], &[0, 2, 1], 2),
+        ] {
+            let simple = simple(shape, order, size);
+            let chain = chain_of_x(&simple.dims);
+            let walk = Walk { dims: &simple.dims, x_size: size, y_size: size, x_phase: 0, y_phase: 0 };
+            let mut checked = 0;
+            for (x_bytes, y_bytes) in [(64, 64), (256, 256), (512, 128), (2048, 2048), (64, 1024)] {
+                let take = takes(&walk, &chain, x_bytes, y_bytes);
+                if let Some(boxed) = Boxed::new(&walk, &chain, take, false) {
+                    check(&simple.dims, size, &boxed);
+                    checked += 1;
+                }
+            }
+            assert!(checked > 0, "{shape:?} has no boxes");
+        }
+    }
+
+    #[test]
+    fn runs_that_follow_one_another_are_a_chain() {
+        let image = simple(&[64, 128, 3025], &[0, 2, 1], 4);
+        assert_eq!(chain_of_x(&image.dims), [1, 2, 0]);
+        let padded = simplify(&[5, 6, 7], &[100, 1, 10], 4);
+        assert_eq!(chain_of_x(&padded.dims), [1]);
+        let repeated = simplify(&[5, 6], &[2, 2], 4);
+        assert!(chain_of_x(&repeated.dims).is_empty());
+    }
+
+    #[test]
+    fn tiles_are_of_one_size() {
+        assert_eq!(part(8192, 64, 8), 64);
+        assert_eq!(part(90, 64, 8), 90); // not 64 and 26
+        assert_eq!(part(100, 64, 8), 56); // 50 would be no multiple
+        assert_eq!(part(61, 2, 32), 2); // a multiple would be far more
+    }
+}

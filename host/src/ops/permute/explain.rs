@@ -1,0 +1,147 @@
+//! What the planner decides, in words and numbers. See [`explain`].
+
+use std::fmt;
+
+use super::boxes::Way;
+use super::plan::{Choice, Plan};
+use super::problem::Problem;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::tensor::Desc;
+
+/// How a permutation is done.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// What is left of the problem: extents of the result's dimensions, outermost first, and the elements of the input from
+    /// one to the next.
+    pub extents: Vec<usize>,
+    /// See `extents`.
+    pub strides: Vec<isize>,
+    /// Bytes of the elements that are left, which may be several of the tensor's.
+    pub element: usize,
+    /// The kernel, in words.
+    pub kernel: String,
+    /// What a block takes of each dimension; empty where blocks take what comes.
+    pub tile: Vec<usize>,
+    /// Bytes of the widest reads from the input and writes to the result.
+    pub widths: [usize; 2],
+    /// Blocks, and bytes of shared memory of each.
+    pub blocks: u64,
+    /// See `blocks`.
+    pub shared: usize,
+    /// The types of numbers that count in a launch and that find its memory.
+    pub index: &'static str,
+    /// Bytes read and written, each once.
+    pub bytes: u64,
+}
+
+impl Explanation {
+    /// Microseconds at a rate in GB/s.
+    pub fn micros(&self, gbps: f64) -> f64 {
+        self.bytes as f64 / gbps / 1e3
+    }
+}
+
+/// The plan of [`permute`](super::permute()) for a tensor like `x`, by `dims`, as `dtype`, both tensors at aligned addresses.
+///
+/// # Errors
+/// As [`permute`](super::permute()).
+pub fn explain(x: &Desc, dims: &[isize], dtype: DType) -> Result<Explanation> {
+    let problem = Problem::new(super::OP, x, dims, dtype)?;
+    let bytes = (problem.y.len() * (x.dtype().size() + dtype.size())) as u64;
+    if problem.y.is_empty() {
+        return Ok(Explanation {
+            kernel: "none: there are no elements".to_owned(),
+            ..Explanation::of(bytes, 0)
+        });
+    }
+    let plan = Plan::new(problem.request(0, 0));
+    let simple = &plan.simple;
+    let mut explanation = Explanation::of(bytes, simple.size);
+    explanation.extents = simple.dims.iter().map(|dim| dim.extent).collect();
+    explanation.strides = simple.dims.iter().map(|dim| dim.x).collect();
+    match &plan.kernel {
+        Choice::Gather => {
+            let units: usize = explanation.extents.iter().product();
+            explanation.kernel = "gather: each thread fetches what it stores".to_owned();
+            explanation.widths = [simple.size; 2];
+            explanation.blocks = (units as u64).div_ceil(512);
+        }
+        Choice::Cast => explanation.kernel = "cast of any strides, element by element".to_owned(),
+        Choice::Boxes(boxed) => {
+            explanation.kernel = match boxed.way {
+                Way::Turned => "turned: words through shared memory, transposed in registers".to_owned(),
+                Way::Packs { levels } => {
+                    format!("packs: gathered from shared memory, by {levels} dimensions of it")
+                }
+            };
+            explanation.tile = boxed.take.clone();
+            explanation.widths = [16, 16];
+            explanation.blocks = boxed.blocks;
+            explanation.shared = boxed.shared_bytes;
+        }
+    }
+    Ok(explanation)
+}
+
+impl Explanation {
+    fn of(bytes: u64, element: usize) -> Explanation {
+        Explanation {
+            extents: Vec::new(),
+            strides: Vec::new(),
+            element,
+            kernel: String::new(),
+            tile: Vec::new(),
+            widths: [element; 2],
+            blocks: 0,
+            shared: 0,
+            index: "u32 within a launch, u64 for its places in memory",
+            bytes,
+        }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "simplified  {:?} by input strides {:?}, elements of {} bytes",
+            self.extents, self.strides, self.element
+        )?;
+        writeln!(f, "kernel      {}", self.kernel)?;
+        if !self.tile.is_empty() {
+            writeln!(f, "tile        {:?}, {} bytes of shared memory", self.tile, self.shared)?;
+        }
+        writeln!(f, "vectors     {} bytes in, {} bytes out", self.widths[0], self.widths[1])?;
+        writeln!(f, "blocks      {} of 256 threads", self.blocks)?;
+        writeln!(f, "index       {}", self.index)?;
+        write!(f, "bytes       {}", self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Device;
+
+    fn explained(shape: &[usize], dims: &[isize], dtype: DType) -> Explanation {
+        explain(&Desc::new(&Device::cpu(), dtype, shape).unwrap(), dims, dtype).unwrap()
+    }
+
+    #[test]
+    fn the_plan_is_told() {
+        let matrix = explained(&[1, 8192, 8192], &[2, 0, 1], DType::F32);
+        assert_eq!((&matrix.extents[..], &matrix.strides[..]), (&[8192, 8192][..], &[1, 8192][..]));
+        assert!(matrix.kernel.starts_with("turned"), "{matrix}");
+        assert_eq!((matrix.bytes, matrix.widths), (2 * 4 << 26, [16, 16]));
+        assert!((matrix.micros(4000.0) - 134.2).abs() < 0.1);
+        let rows = explained(&[8, 384, 16, 64], &[0, 2, 1, 3], DType::F16);
+        assert!(rows.kernel.starts_with("gather") && rows.element == 16, "{rows}");
+        let odd = explained(&[8191, 8193], &[1, 0], DType::I8);
+        assert!(odd.kernel.starts_with("packs"), "{odd}");
+        let both_short = explained(&[4000, 3, 5], &[0, 2, 1], DType::F32);
+        assert!(both_short.kernel.starts_with("packs"), "{both_short}");
+        assert!(explained(&[3, 0], &[1, 0], DType::U8).kernel.starts_with("none"));
+    }
+}

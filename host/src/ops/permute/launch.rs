@@ -1,0 +1,183 @@
+//! From plan to launches.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use cuda_std::divide::Divisor;
+use cuda_std::kernel::Kernel;
+use cuda_std::{Global, GlobalMut};
+use kernels_gpu::permute::{self as kernels, Boxes, Dim, Gather, MAX_DIMS};
+
+use super::boxes::{Boxed, Way};
+use super::plan::{Choice, Plan, Request};
+use super::simplify::{self, Simple};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::launch::Grid;
+use crate::tensor::Tensor;
+
+/// Units of one launch at most: kernels count in 31 bits.
+pub const MOST_UNITS: usize = 1 << 30;
+/// Plans that are kept; a program has a few shapes.
+const MOST_PLANS: usize = 1024;
+
+type BoxKernel = Kernel<(Global<u8>, GlobalMut<u8>, Boxes)>;
+type GatherKernel = Kernel<(Global<u8>, GlobalMut<u8>, Gather)>;
+
+/// The plan of a request, which is made once.
+pub fn planned(request: Request) -> Arc<Plan> {
+    static PLANS: LazyLock<Mutex<HashMap<Request, Arc<Plan>>>> = LazyLock::new(Mutex::default);
+    // A map is whole after a panic, too: plans are made outside.
+    let plans = || PLANS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(plan) = plans().get(&request) {
+        return plan.clone();
+    }
+    let plan = Arc::new(Plan::new(request.clone()));
+    let mut plans = plans();
+    if plans.len() >= MOST_PLANS {
+        plans.clear();
+    }
+    plans.insert(request, plan.clone());
+    plan
+}
+
+/// Does what the plan says, which is one of x and y.
+pub fn run(plan: &Plan, x: &Tensor, y: &Tensor) -> Result<()> {
+    match &plan.kernel {
+        Choice::Gather => gather(&plan.simple, x, y),
+        Choice::Boxes(boxed) => boxes(boxed, plan, x, y),
+        Choice::Cast => crate::ops::cast::cast_into(x, y),
+    }
+}
+
+/// x and y as bytes.
+fn bytes(x: &Tensor, y: &Tensor) -> Result<(Global<u8>, GlobalMut<u8>)> {
+    // SAFETY: bytes have no alignment.
+    Ok(unsafe { (Global::from_raw(x.raw_view()?), GlobalMut::from_raw(y.raw_view()?)) })
+}
+
+fn boxes(boxed: &Boxed, plan: &Plan, x: &Tensor, y: &Tensor) -> Result<()> {
+    let (from, to) = bytes(x, y)?;
+    let grid = Grid::new(boxed.blocks)?.shared(boxed.shared_bytes as u32);
+    let kernel = box_kernel(boxed.way, plan);
+    // SAFETY: x and y are what the plan was made of, with a block for each box. Memory is freed in the order of the
+    // stream.
+    unsafe { x.device().launch(kernel, grid, (from, to, boxed.params)) }
+}
+
+fn box_kernel(way: Way, plan: &Plan) -> &'static BoxKernel {
+    let (from, to) = (plan.request.from, plan.request.to);
+    let levels = match way {
+        Way::Turned => 0,
+        Way::Packs { levels } => levels,
+    };
+    if from != to {
+        let kernels: &'static [BoxKernel] = match (from, to) {
+            (DType::F32, DType::F16) => kernels::staged_f32_to_f16::ALL,
+            (DType::F32, _) => kernels::staged_f32_to_bf16::ALL,
+            (DType::F16, DType::F32) => kernels::staged_f16_to_f32::ALL,
+            (DType::F16, _) => kernels::staged_f16_to_bf16::ALL,
+            (_, DType::F32) => kernels::staged_bf16_to_f32::ALL,
+            (_, _) => kernels::staged_bf16_to_f16::ALL,
+        };
+        return with_levels(kernels, levels);
+    }
+    macro_rules! of {
+        ($($size:literal => $ty:ty),*; _ => $rest:ty) => {
+            match (plan.simple.size, levels) {
+                $(
+                    ($size, 0) => &kernels::turned::kernels::<$ty>()[0],
+                    ($size, _) => with_levels(kernels::staged::kernels::<$ty>(), levels),
+                )*
+                (_, 0) => &kernels::turned::kernels::<$rest>()[0],
+                (_, _) => with_levels(kernels::staged::kernels::<$rest>(), levels),
+            }
+        };
+    }
+    of!(1 => u8, 2 => u16, 4 => u32, 8 => u64; _ => cuda_std::Pack)
+}
+
+/// The first kernel with so many levels; they come by ascending levels, and the last has the most.
+fn with_levels(kernels: &'static [BoxKernel], levels: usize) -> &'static BoxKernel {
+    kernels.iter().find(|kernel| kernel.constant("LEVELS") >= levels).unwrap_or(&kernels[kernels.len() - 1])
+}
+
+fn gather(simple: &Simple, x: &Tensor, y: &Tensor) -> Result<()> {
+    let (from, to) = bytes(x, y)?;
+    let dims: Vec<GatherDim> = simple.dims.iter().map(|dim| GatherDim { dim: *dim, bias: 0 }).collect();
+    cut(&dims, simple.size, MOST_UNITS, &mut |params| {
+        let kernel = gather_kernel(simple.size, params.dim_count as usize);
+        // SAFETY: x holds the elements of these dimensions, y is of their shape; the grid covers the units.
+        unsafe { x.device().launch(kernel, gather_grid(kernel, &params)?, (from, to, params)) }
+    })
+}
+
+fn gather_kernel(size: usize, dims: usize) -> &'static GatherKernel {
+    let kernels: &'static [GatherKernel] = match size {
+        1 => kernels::gather::kernels::<u8>(),
+        2 => kernels::gather::kernels::<u16>(),
+        4 => kernels::gather::kernels::<u32>(),
+        8 => kernels::gather::kernels::<u64>(),
+        _ => kernels::gather::kernels::<cuda_std::Pack>(),
+    };
+    kernels.iter().find(|kernel| kernel.constant("DIMS") >= dims).unwrap_or(&kernels[kernels.len() - 1])
+}
+
+/// As many blocks as the units of a launch need.
+pub fn gather_grid<Args>(kernel: &Kernel<Args>, params: &Gather) -> Result<Grid> {
+    let per_block = u64::from(kernel.bounds.threads) * kernel.constant("UNITS") as u64;
+    Grid::covering(params.units.into(), per_block)
+}
+
+/// A dimension of a gather, with the step along it in a bias.
+#[derive(Clone, Copy)]
+pub struct GatherDim {
+    pub dim: simplify::Dim,
+    pub bias: isize,
+}
+
+/// Cuts a walk along its outermost dimensions into launches of at most `most` units of `size` bytes.
+pub fn cut(
+    dims: &[GatherDim],
+    size: usize,
+    most: usize,
+    launch: &mut dyn FnMut(Gather) -> Result<()>,
+) -> Result<()> {
+    let inner: usize = dims.iter().skip(1).map(|dim| dim.dim.extent).product();
+    let Some((outer, rest)) = dims.split_first() else {
+        return launch(params(&[], 1, size));
+    };
+    let at = |mut params: Gather, index: usize| {
+        params.x += index as i64 * outer.dim.x as i64 * size as i64;
+        params.bias += index as i64 * outer.bias as i64;
+        params.y += (index * inner) as u64;
+        params
+    };
+    let step = (most / inner).min(outer.dim.extent);
+    if step == 0 {
+        let each = |index| cut(rest, size, most, &mut |params| launch(at(params, index)));
+        return (0..outer.dim.extent).try_for_each(each);
+    }
+    (0..outer.dim.extent)
+        .step_by(step)
+        .try_for_each(|index| launch(at(params(dims, step.min(outer.dim.extent - index), size), index)))
+}
+
+/// A launch of all of these dimensions, but `outer` of the outermost.
+fn params(dims: &[GatherDim], outer: usize, size: usize) -> Gather {
+    // Extents of a launch are below 2^31, and none is 0.
+    let divisor = |extent: usize| Divisor::new(extent as u32).unwrap_or(const { Divisor::new(1).unwrap() });
+    let mut slots = [Dim { extent: divisor(1), unused: 0, x: 0, bias: 0 }; MAX_DIMS];
+    let mut units = 1;
+    for (slot, (i, dim)) in slots.iter_mut().zip(dims.iter().enumerate().rev()) {
+        let extent = if i == 0 { outer } else { dim.dim.extent };
+        units *= extent;
+        *slot = Dim {
+            extent: divisor(extent),
+            unused: 0,
+            x: (dim.dim.x * size as isize) as i64,
+            bias: dim.bias as i64,
+        };
+    }
+    Gather { dims: slots, x: 0, bias: 0, y: 0, units: units as u32, dim_count: dims.len() as u32 }
+}

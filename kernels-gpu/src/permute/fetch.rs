@@ -1,0 +1,168 @@
+//! Runs that stay whole, and whatever else: a thread fetches the units that it stores, from anywhere.
+//!
+//! Launch: 1-D grid over fewer than 2^31 units; larger results take several launches. A thread has `UNITS` units, a
+//! block's width apart.
+
+use super::unit::Unit;
+use cuda_std::divide::Divisor;
+use cuda_std::prelude::*;
+
+/// Dimensions of a gather.
+pub const MAX_DIMS: usize = 8;
+
+/// A dimension, the innermost first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dim {
+    /// How long it is.
+    pub extent: Divisor,
+    /// Fills the struct, which has no padding.
+    pub unused: u32,
+    /// Bytes of x from one to the next.
+    pub x: i64,
+    /// Elements of the bias from one to the next; 0 without a bias.
+    pub bias: i64,
+}
+
+/// A launch.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Gather {
+    /// The dimensions.
+    pub dims: [Dim; MAX_DIMS],
+    /// The byte of x to begin at.
+    pub x: i64,
+    /// The element of the bias.
+    pub bias: i64,
+    /// The unit of y.
+    pub y: u64,
+    /// Units of the launch.
+    pub units: u32,
+    /// Dimensions that count.
+    pub dim_count: u32,
+}
+cuda_std::plain_parameter!(Gather);
+const _: () = assert!(size_of::<Gather>() == 32 * MAX_DIMS + 24 + 8);
+
+/// Where a unit is.
+#[derive(Clone, Copy)]
+struct At {
+    x: i64,
+    bias: i64,
+}
+
+impl Gather {
+    /// Unit `number` of the launch, by at most DIMS dimensions.
+    #[inline(always)]
+    fn at<const DIMS: usize>(&self, number: u32) -> At {
+        let (mut at, mut rest) = (At { x: self.x, bias: self.bias }, number);
+        for i in 0..DIMS {
+            if (i as u32) < self.dim_count {
+                let (next, digit) = self.dims[i].extent.div_rem(rest);
+                at.x += self.dims[i].x * digit as i64;
+                at.bias += self.dims[i].bias * digit as i64;
+                rest = next;
+            }
+        }
+        at
+    }
+}
+
+/// y = x permuted. DIMS: dimensions that a launch may have.
+///
+/// # Safety
+/// x holds the units of `p`, aligned to their size, y the launch's; the grid covers them at UNITS a thread.
+#[kernel(
+    family = "permute",
+    types = [u8, u16, u32, u64, Pack],
+    instances = [{ DIMS: 3, UNITS: 2; threads: 256 }, { DIMS: 8, UNITS: 2; threads: 256 }],
+)]
+pub unsafe fn gather<T: Unit, const DIMS: usize, const UNITS: usize>(
+    x: Global<u8>,
+    y: GlobalMut<u8>,
+    p: Gather,
+) {
+    let width = thread::block_dim_x();
+    let first = thread::block_idx_x() * width * UNITS as u32 + thread::thread_idx_x();
+    let mut held = [T::ZERO; UNITS];
+    // SAFETY: the caller's contract; units beyond the last are not accessed.
+    unsafe {
+        for i in 0..UNITS {
+            let number = first + i as u32 * width;
+            if number < p.units {
+                held[i] = T::get(x, p.at::<DIMS>(number).x as usize);
+            }
+        }
+        for i in 0..UNITS {
+            let number = first + i as u32 * width;
+            if number < p.units {
+                held[i].set(y, (p.y + number as u64) as usize * T::BYTES);
+            }
+        }
+    }
+}
+
+/// y = x permuted, plus a bias, by packs of x and of the bias; in f32, rounded once.
+///
+/// # Safety
+/// As [`gather()`](fn@gather), with packs for units, aligned in the bias too, which holds what `p` says.
+#[kernel(family = "permute", types = [f32, f16, bf16], instances = [{ UNITS: 2; threads: 256 }])]
+pub unsafe fn gather_bias_packs<T: Float, const UNITS: usize>(
+    x: Global<T>,
+    bias: Global<T>,
+    y: GlobalMut<T>,
+    p: Gather,
+) {
+    let width = thread::block_dim_x();
+    let first = thread::block_idx_x() * width * UNITS as u32 + thread::thread_idx_x();
+    let (mut held, mut added) = ([[0; 4]; UNITS], [[0; 4]; UNITS]);
+    // SAFETY: as above.
+    unsafe {
+        for i in 0..UNITS {
+            let number = first + i as u32 * width;
+            let when = number < p.units;
+            let at = p.at::<MAX_DIMS>(if when { number } else { 0 });
+            held[i] = x.get_pack_if(when, at.x as usize / size_of::<T>(), 0);
+            added[i] = bias.get_pack_if(when, at.bias as usize, 0);
+        }
+        for i in 0..UNITS {
+            let number = first + i as u32 * width;
+            for pair in 0..const { T::PER_PACK / 2 } {
+                let (value, bias) = (T::pair(held[i], pair), T::pair(added[i], pair));
+                T::set_pair(&mut held[i], pair, [value[0] + bias[0], value[1] + bias[1]]);
+            }
+            y.set_pack_if(number < p.units, (p.y + number as u64) as usize * T::PER_PACK, held[i]);
+        }
+    }
+}
+
+/// As [`gather_bias_packs()`](fn@gather_bias_packs), by elements.
+///
+/// # Safety
+/// As there, with elements for units.
+#[kernel(family = "permute", types = [f32, f16, bf16], instances = [{ UNITS: 2; threads: 256 }])]
+pub unsafe fn gather_bias_elements<T: Float, const UNITS: usize>(
+    x: Global<T>,
+    bias: Global<T>,
+    y: GlobalMut<T>,
+    p: Gather,
+) {
+    let width = thread::block_dim_x();
+    let first = thread::block_idx_x() * width * UNITS as u32 + thread::thread_idx_x();
+    let mut sums = [0.0; UNITS];
+    // SAFETY: as above.
+    unsafe {
+        for i in 0..UNITS {
+            let number = first + i as u32 * width;
+            if number < p.units {
+                let at = p.at::<MAX_DIMS>(number);
+                let value = x.get(at.x as usize / size_of::<T>()).to_f32();
+                sums[i] = value + bias.get(at.bias as usize).to_f32();
+            }
+        }
+        for i in 0..UNITS {
+            let number = first + i as u32 * width;
+            y.set_if(number < p.units, (p.y + number as u64) as usize, T::from_f32(sums[i]));
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! `permute` against the index formula: every order of the dimensions, every size of element, and every plan.
+
+use warpwright::ops::{self, permute::permute_candidates};
+use warpwright::{DType, Device, Result, Tensor, reference};
+use warpwright_tests::{POISON, Random, assert_same, on_each_device, poisoned};
+
+/// One type of each size.
+const SIZES: [DType; 4] = [DType::U8, DType::I16, DType::F32, DType::I64];
+
+/// A tensor of random bits.
+fn random(device: &Device, dtype: DType, shape: &[usize], seed: u64) -> Result<Tensor> {
+    let count = shape.iter().product::<usize>() * dtype.size();
+    let words = Random::new(seed).words(count.div_ceil(4));
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).take(count).collect();
+    Tensor::from_bytes(device, dtype, shape, &bytes)
+}
+
+/// Every order of `0..rank`.
+fn orders(rank: usize) -> Vec<Vec<isize>> {
+    if rank == 0 {
+        return vec![vec![]];
+    }
+    let of = |order: &Vec<isize>| -> Vec<Vec<isize>> {
+        let with = |at: usize| [&order[..at], &[rank as isize - 1], &order[at..]].concat();
+        (0..rank).map(with).collect()
+    };
+    orders(rank - 1).iter().flat_map(of).collect()
+}
+
+/// Checks the operation on x.
+fn check(x: &Tensor, dims: &[isize]) -> Result<()> {
+    let (y, want) = (ops::permute(x, dims)?, reference::permute(x, dims)?);
+    assert_eq!(y.shape(), x.permute(dims)?.shape());
+    assert_same(&y.to_bytes()?, &want, format!("{x:?} by {dims:?}"));
+    Ok(())
+}
+
+/// Checks `most` plans for x, into a tensor that begins `offset` elements behind an aligned address.
+fn check_plans(x: &Tensor, dims: &[isize], most: usize, offset: usize) -> Result<()> {
+    let view = x.permute(dims)?;
+    let want = reference::permute(x, dims)?;
+    let probe = poisoned(x.device(), x.dtype(), &[view.len() + offset], POISON)?;
+    let y = probe.narrow(0, offset, view.len())?.reshape(view.shape())?;
+    for candidate in permute_candidates(x, dims, &y, most)? {
+        let whole = poisoned(x.device(), x.dtype(), &[view.len() + offset + 40], POISON)?;
+        let y = whole.narrow(0, offset, view.len())?.reshape(view.shape())?;
+        candidate.run(x, dims, &y)?;
+        let what = format!("{x:?} by {dims:?} as {}", candidate.describe());
+        assert_same(&y.to_bytes()?, &want, &what);
+        let (before, behind) = (whole.narrow(0, 0, offset)?, whole.narrow(0, offset + view.len(), 40)?);
+        for around in [before, behind] {
+            assert!(around.to_bytes()?.iter().all(|&byte| byte == POISON), "{what} wrote elsewhere");
+        }
+    }
+    Ok(())
+}
+
+on_each_device! {
+    fn every_order_of_up_to_five_dimensions(device: &Device) -> Result<()> {
+        for shape in [&[][..], &[7], &[37, 21], &[5, 11, 9], &[3, 5, 7, 4], &[3, 5, 2, 7, 3]] {
+            for (i, dtype) in SIZES.into_iter().enumerate() {
+                let x = random(device, dtype, shape, i as u64)?;
+                orders(shape.len()).iter().try_for_each(|dims| check(&x, dims))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn every_order_of_six_dimensions(device: &Device) -> Result<()> {
+        for (i, dtype) in SIZES.into_iter().enumerate() {
+            let x = random(device, dtype, &[3, 2, 5, 2, 3, 5], i as u64)?;
+            orders(6).iter().try_for_each(|dims| check(&x, dims))?;
+        }
+        Ok(())
+    }
+
+    /// Pairs of 8-byte elements that stay together are elements of 16 bytes.
+    fn elements_of_sixteen_bytes(device: &Device) -> Result<()> {
+        let x = random(device, DType::F64, &[5, 9, 7, 2], 1)?;
+        for order in orders(3) {
+            check(&x, &[&order[..], &[3]].concat())?;
+        }
+        let x = random(device, DType::F64, &[70, 67, 2], 2)?;
+        check_plans(&x, &[1, 0, 2], 8, 0)
+    }
+
+    fn every_plan_of_aligned_and_odd_matrices(device: &Device) -> Result<()> {
+        for (shape, dims) in [
+            (&[128, 192][..], &[1, 0][..]),
+            (&[131, 197], &[1, 0]),
+            (&[64, 200], &[1, 0]),
+            (&[2, 64, 7, 48], &[0, 2, 3, 1]),
+            (&[3, 5, 600], &[2, 0, 1]),
+            (&[600, 3, 5], &[0, 2, 1]),
+            (&[2, 3, 700], &[0, 2, 1]),
+            (&[2, 700, 3], &[0, 2, 1]),
+            (&[4, 6, 16, 32, 8], &[4, 2, 0, 3, 1]),
+            (&[4, 5, 11, 13, 15], &[4, 2, 0, 3, 1]),
+            (&[9, 11, 33], &[1, 0, 2]),
+        ] {
+            for dtype in SIZES {
+                check_plans(&random(device, dtype, shape, 3)?, dims, 12, 0)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn inputs_and_outputs_of_any_alignment(device: &Device) -> Result<()> {
+        for dtype in SIZES {
+            for (front, offset) in [(1, 0), (0, 1), (3, 5), (7, 7)] {
+                let flat = random(device, dtype, &[front + 40 * 96], 4)?;
+                let x = flat.narrow(0, front, 40 * 96)?.reshape(&[40, 96])?;
+                check_plans(&x, &[1, 0], 6, offset)?;
+                check_plans(&x, &[0, 1], 2, offset)?;
+                let part = x.narrow(1, 5, 77)?.narrow(0, 1, 33)?;
+                check_plans(&part, &[1, 0], 6, offset)?;
+                check_plans(&part, &[0, 1], 6, offset)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn random_problems(device: &Device) -> Result<()> {
+        let mut random_of = Random::new(99);
+        for seed in 0..60 {
+            let rank = 2 + random_of.below(5) as usize;
+            let mut shape = vec![1; rank];
+            while shape.iter().product::<usize>() < 2000 {
+                shape[random_of.below(rank as u64) as usize] += 1 + random_of.below(9) as usize;
+            }
+            let mut dims: Vec<isize> = (0..rank as isize).collect();
+            (1..rank).for_each(|i| dims.swap(i, random_of.below(i as u64 + 1) as usize));
+            let dtype = SIZES[random_of.below(4) as usize];
+            check_plans(&random(device, dtype, &shape, seed)?, &dims, 4, random_of.below(9) as usize)?;
+        }
+        Ok(())
+    }
+}
