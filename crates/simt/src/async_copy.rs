@@ -11,14 +11,24 @@ use crate::ctx::{At, FULL, ctx};
 use crate::memory::POISON;
 use crate::shared::SharedView;
 
-/// Bytes of a copy.
-const BYTES: usize = 16;
+/// Bytes of the largest copy.
+const MOST: usize = 16;
 
 struct Pending {
     to: SharedView<u8>,
     index: usize,
-    bytes: [u8; BYTES],
+    bytes: [u8; MOST],
+    /// 4, 8 or 16.
+    count: usize,
     at: At,
+}
+
+impl Pending {
+    fn land<const N: usize>(&self) {
+        let bytes: [u8; N] = std::array::from_fn(|i| self.bytes[i]);
+        // SAFETY: bounds were checked when it was issued; races are looked for once more.
+        unsafe { self.to.store_vector_at(self.index, bytes, self.at) };
+    }
 }
 
 /// The copies of a thread that it has not waited for.
@@ -34,20 +44,22 @@ fn with_copies<R>(use_them: impl FnOnce(&mut Copies) -> R) -> R {
     use_them(ctx.lane().copies.borrow_mut().get_or_insert_with(Box::default))
 }
 
-/// Starts a copy, to the 16 aligned bytes at `to[index..]`, of a value that has been read from its source.
+/// Starts a copy, to the 4, 8 or 16 aligned bytes at `to[index..]`, of a value that has been read from its source.
 ///
 /// # Safety
 /// As for [`SharedView`].
 #[track_caller]
-pub unsafe fn copy_async(to: SharedView<u8>, index: usize, bytes: [u8; BYTES]) {
+pub unsafe fn copy_async<const N: usize>(to: SharedView<u8>, index: usize, bytes: [u8; N]) {
+    const { assert!(N == 4 || N == 8 || N == 16, "a copy is of 4, 8 or 16 bytes") };
     let at = Location::caller();
     // SAFETY: the caller's contract.
-    unsafe { to.store_vector_at(index, [POISON; BYTES], at) };
+    unsafe { to.store_vector_at(index, [POISON; N], at) };
     let ctx = ctx();
     if ctx.level.get() == FULL && !ctx.stopping.get() {
-        ctx.block().arena.mark_unwritten(to.byte_offset() as usize + index, BYTES);
+        ctx.block().arena.mark_unwritten(to.byte_offset() as usize + index, N);
     }
-    with_copies(|copies| copies.open.push(Pending { to, index, bytes, at }));
+    let bytes = std::array::from_fn(|i| bytes.get(i).copied().unwrap_or(POISON));
+    with_copies(|copies| copies.open.push(Pending { to, index, bytes, count: N, at }));
 }
 
 /// Makes a group of the thread's copies since the last.
@@ -65,7 +77,10 @@ pub fn wait_copies(pending: usize) {
         copies.groups.drain(..count).flatten().collect::<Vec<_>>()
     });
     for copy in done {
-        // SAFETY: bounds were checked when it was issued; races are looked for once more.
-        unsafe { copy.to.store_vector_at::<BYTES>(copy.index, copy.bytes, copy.at) };
+        match copy.count {
+            4 => copy.land::<4>(),
+            8 => copy.land::<8>(),
+            _ => copy.land::<16>(),
+        }
     }
 }
