@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::error::{CliError, quoted};
-use crate::{bench, demo, doctor, list, ops, run};
+use crate::{bench, demo, doctor, explain, list, ops, run};
 
 #[derive(Parser)]
 #[command(name = "warpwright", version, about = "Fused deep-learning GPU kernels in pure Rust")]
@@ -28,6 +28,8 @@ pub enum Command {
     Demo(demo::Args),
     /// Time the operations on a GPU against a copy, and against another library
     Bench(bench::Args),
+    /// Tell how an operation would go about a request
+    Explain(explain::Args),
 }
 
 /// What a command line comes to.
@@ -94,6 +96,8 @@ mod tests {
             "warpwright demo --device cuda:1 --json --data d",
             "warpwright bench",
             "warpwright bench masked_softmax --quick --against torch --report out.html",
+            "warpwright explain linear 3072 4096 1024 --device cpu",
+            "warpwright explain matmul 384 384 64 --batch 128 --dtype f16 --transpose-b",
         ] {
             assert!(matches!(parse_words(line), Parsed::Command(_)), "{line}");
         }
@@ -102,7 +106,7 @@ mod tests {
     #[test]
     fn mistakes_take_one_line() {
         for (line, want) in [
-            ("warpwright", "a command is required: `run`, `list`, `doctor`, `demo` or `bench`"),
+            ("warpwright", "a command is required: `run`, `list`, `doctor`, `demo`, `bench` or `explain`"),
             ("warpwright lst", "unrecognized subcommand 'lst'; tip: a similar subcommand exists: 'list'"),
             ("warpwright run x --in a", "the following required arguments were not provided: --out <FILE>"),
             (

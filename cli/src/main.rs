@@ -10,6 +10,7 @@ mod demo;
 mod device;
 mod doctor;
 mod error;
+mod explain;
 mod list;
 mod manifest;
 mod ops;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Explain(args) => explain::run(&args),
     })
 }
 

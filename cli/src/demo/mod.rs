@@ -9,6 +9,7 @@ pub mod masked_softmax;
 mod measure;
 mod operands;
 pub mod pointwise;
+pub mod products;
 pub mod random;
 mod report;
 pub mod rows;

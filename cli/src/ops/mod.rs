@@ -7,7 +7,9 @@ pub mod dropout;
 pub mod embedding;
 pub mod gelu;
 pub mod layer_norm;
+pub mod linear;
 pub mod masked_softmax;
+pub mod matmul;
 pub mod parameters;
 pub mod rms_norm;
 pub mod softmax_backward;
@@ -74,6 +76,9 @@ pub static OPS: &[&Op] = &[
     &rms_norm::OP,
     &rms_norm::BACKWARD,
     &softmax_backward::OP,
+    &matmul::OP,
+    &linear::OP,
+    &linear::BACKWARD,
 ];
 
 /// The floating-point types.

@@ -3,4 +3,5 @@
 pub mod embedding;
 pub mod masked_softmax;
 pub mod pointwise;
+pub mod products;
 pub mod rows;
