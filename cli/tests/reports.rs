@@ -157,6 +157,27 @@ fn demo_prints_a_table_and_says_where_it_runs() {
 }
 
 #[test]
+fn explain_tells_the_kernel_and_what_is_copied() {
+    let explain = |args: &[&str]| {
+        let output = warpwright(["explain"].iter().chain(args).chain(&["--device", "cpu"]));
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output).to_owned()
+    };
+    let text = explain(&["matmul", "1", "4096", "4096", "--transpose-b", "--dtype", "f16"]);
+    assert!(
+        text.starts_with("matmul 1x4096x4096 f16: thin 8x16, 1x256 tiles; a along k; b along k\n"),
+        "{text}"
+    );
+    let text = explain(&["matmul", "100", "300", "1001", "--batch", "3"]);
+    assert!(text.starts_with("matmul 3 times 100x300x1001 bf16: "), "{text}");
+    assert!(text.contains("a along k, copied first; b along its rows, copied first"), "{text}");
+    let text = explain(&["linear", "4096", "4096", "4096", "--dtype", "f32"]);
+    assert!(text.starts_with("linear 4096x4096x4096 f32: cuda_cores 128x128, 32x32 tiles"), "{text}");
+    let output = warpwright(["explain", "matmul", "1", "2"]);
+    assert_eq!((output.status.code(), stderr(&output).lines().count()), (Some(2), 1));
+}
+
+#[test]
 fn bench_refuses_the_cpu_and_a_report_without_a_folder() {
     let folder = Folder::new();
     let report = folder.path("none/report.html");

@@ -268,6 +268,34 @@ fn norms_and_gradients_run_by_their_names() {
 }
 
 #[test]
+fn products_run_by_their_names() {
+    let folder = Folder::new();
+    let a = || tensor(&[2, 3], &[1.0f32, 2.0, 3.0, -4.0, 5.0, -6.0]);
+    let b = || tensor(&[2, 3], &[1.0f32, 0.0, 2.0, 0.0, 1.0, -1.0]);
+    let values = |got: &warpwright::Tensor| got.to_vec::<f32>().unwrap();
+    let input =
+        folder.file("ab.safetensors", &[("a", a()), ("b", b()), ("c", tensor(&[2], &[1.0f32, 10.0]))]);
+    let set = ["transpose_b=true", "alpha=2", "beta=-1"];
+    assert_eq!(values(&outputs("matmul", &input, &folder, &set)["y"]), [13.0, -12.0, -33.0, 12.0]);
+    let set = ["transpose_a=true", "beta=0"];
+    let input = folder.file("ab.safetensors", &[("a", a()), ("b", b())]);
+    let want = [1.0, -4.0, 6.0, 2.0, 5.0, -1.0, 3.0, -6.0, 12.0];
+    assert_eq!(values(&outputs("matmul", &input, &folder, &set)["y"]), want);
+
+    let bias = || tensor(&[2], &[0.5f32, -0.5]);
+    let input = folder.file("layer.safetensors", &[("x", a()), ("weight", b()), ("bias", bias())]);
+    let y = &outputs("linear", &input, &folder, &["activation=relu"])["y"];
+    assert_eq!(values(y), [7.5, 0.0, 0.0, 10.5]);
+    let dy = || tensor(&[2, 2], &[1.0f32, 1.0, 1.0, 2.0]);
+    let pre = tensor(&[2, 2], &[7.5f32, -1.5, -15.5, 10.5]);
+    let input = folder.file("dy.safetensors", &[("x", a()), ("weight", b()), ("dy", dy()), ("pre", pre)]);
+    let got = outputs("linear_backward", &input, &folder, &["activation=relu"]);
+    assert_eq!(values(&got["dx"]), [1.0, 0.0, 2.0, 0.0, 2.0, -2.0]);
+    assert_eq!(values(&got["dweight"]), [1.0, 2.0, 3.0, -8.0, 10.0, -12.0]);
+    assert_eq!(values(&got["dbias"]), [1.0, 2.0]);
+}
+
+#[test]
 fn help_lists_the_operations_with_their_keys() {
     let output = warpwright(["run", "--help"]);
     assert!(output.status.success());

@@ -12,6 +12,10 @@ pub mod column_sums;
 pub mod embedding;
 #[cfg(feature = "masked_softmax")]
 pub mod masked_softmax;
+#[cfg(any(feature = "matmul", feature = "matmul_hopper"))]
+pub mod matmul;
+#[cfg(any(feature = "matmul", feature = "matmul_hopper", feature = "pointwise"))]
+mod normal;
 #[cfg(feature = "permute")]
 pub mod permute;
 #[cfg(feature = "pointwise")]

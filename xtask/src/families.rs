@@ -16,6 +16,8 @@ pub struct Family {
 const BOTH: &[Arch] = &[Arch::Sm80, Arch::Sm90a];
 /// The portable floor alone: for kernels without anything of Hopper's, whose PTX would be the same twice.
 const PORTABLE: &[Arch] = &[Arch::Sm80];
+/// Hopper alone: for kernels of which another family has the portable counterparts.
+const HOPPER: &[Arch] = &[Arch::Sm90a];
 
 /// Kernels hold their rows in arrays that become registers only where every loop over them is unrolled
 /// completely, which LLVM's default threshold ends too early. Unrolling a loop whose length is not known
@@ -28,6 +30,8 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "column_sums", arches: BOTH, llvm_args: UNROLL },
     Family { name: "embedding", arches: BOTH, llvm_args: UNROLL },
     Family { name: "masked_softmax", arches: BOTH, llvm_args: UNROLL },
+    Family { name: "matmul", arches: PORTABLE, llvm_args: UNROLL },
+    Family { name: "matmul_hopper", arches: HOPPER, llvm_args: UNROLL },
     Family { name: "permute", arches: PORTABLE, llvm_args: UNROLL },
     Family { name: "pointwise", arches: BOTH, llvm_args: UNROLL },
     Family { name: "rows", arches: PORTABLE, llvm_args: UNROLL },

@@ -8,7 +8,7 @@
 //! `ended` ([`Ended`]).
 
 mod against;
-mod args;
+pub mod args;
 pub mod case;
 pub mod cases;
 mod cold;

@@ -11,6 +11,7 @@ mod measure;
 mod operands;
 pub mod permute;
 pub mod pointwise;
+pub mod products;
 pub mod random;
 mod report;
 pub mod rows;

@@ -8,7 +8,9 @@ pub mod dropout;
 pub mod embedding;
 pub mod gelu;
 pub mod layer_norm;
+pub mod linear;
 pub mod masked_softmax;
+pub mod matmul;
 pub mod parameters;
 pub mod permute;
 pub mod rms_norm;
@@ -78,6 +80,9 @@ pub static OPS: &[&Op] = &[
     &softmax_backward::OP,
     &cross_entropy::OP,
     &cross_entropy::BACKWARD,
+    &matmul::OP,
+    &linear::OP,
+    &linear::BACKWARD,
     &permute::OP,
     &permute::SPLIT,
     &permute::MERGE,

@@ -35,6 +35,19 @@ impl<T: Copy> Shared<T> {
         unsafe { imp::copy_pack::<T>(self.raw(), index, source.raw(), from, count) }
     }
 
+    /// Starts to copy the four bytes at element `from` of `source` to those at element `index`, or zeros where `when`
+    /// does not hold.
+    ///
+    /// # Safety
+    /// Both start at multiples of 4 bytes; where `when` holds, the source exists and does not change. Nothing else
+    /// touches the target before the copy has been waited for.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn copy_4_async(self, index: u32, source: Global<T>, from: usize, when: bool) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::copy_4::<T>(self.raw(), index, source.raw(), from, when) }
+    }
+
     /// Starts to copy elements `low..high` of the pack at element `from` of `source` to the same places of the pack at
     /// element `index`. What the others of the target become is not defined: elements in front of `low` may be read, and
     /// the checker takes none of them for written.

@@ -32,15 +32,19 @@ pub mod divide;
 pub mod float;
 pub mod global;
 pub mod kernel;
+pub mod matrix;
 pub mod packed;
 pub mod philox;
 pub mod shared;
 pub mod thread;
+pub mod tile;
 pub mod warp;
+pub mod warpgroup;
 
 pub use cuda_std_macros::kernel;
 pub use global::{Global, GlobalMut};
 pub use half::{bf16, f16};
+pub use matrix::Half;
 pub use packed::{Float, Pack};
 pub use shared::Shared;
 
@@ -64,7 +68,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 /// Everything that a kernel file usually names.
 pub mod prelude {
     pub use crate::{
-        Float, Global, GlobalMut, Pack, Shared, async_copy, bf16, block, cluster, f16, float, kernel, packed,
-        shared_array, thread, warp,
+        Float, Global, GlobalMut, Half, Pack, Shared, async_copy, bf16, block, cluster, f16, float, kernel,
+        packed, shared_array, thread, warp,
     };
 }

@@ -89,6 +89,17 @@ impl<T: Copy> Shared<T> {
         unsafe { imp::set_pack::<T>(self.raw, index, pack) }
     }
 
+    /// Writes the eight bytes that start at element `index`.
+    ///
+    /// # Safety
+    /// As [`Self::set`], for each element, starting at a multiple of 8 bytes.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn set_8(self, index: u32, words: [u32; 2]) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::set_8::<T>(self.raw, index, words) }
+    }
+
     /// Reads element `index` of the same array in block `rank` of the cluster.
     ///
     /// # Safety

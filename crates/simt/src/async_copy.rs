@@ -12,16 +12,28 @@ use crate::ctx::{At, FULL, ctx};
 use crate::memory::POISON;
 use crate::shared::SharedView;
 
-/// Bytes of a copy.
-const BYTES: usize = 16;
+/// Bytes of the largest copy.
+const MOST: usize = 16;
 
 struct Pending {
     to: SharedView<u8>,
     index: usize,
-    bytes: [u8; BYTES],
+    bytes: [u8; MOST],
+    /// 4, 8 or 16.
+    count: usize,
     /// Which of the bytes the target holds afterwards.
     written: Range<usize>,
     at: At,
+}
+
+impl Pending {
+    fn land<const N: usize>(&self) {
+        let bytes: [u8; N] = std::array::from_fn(|i| self.bytes[i]);
+        // SAFETY: bounds were checked when it was issued; races are looked for once more.
+        unsafe { self.to.store_vector_at(self.index, bytes, self.at) };
+        mark_unwritten(self.to, self.index, 0..self.written.start);
+        mark_unwritten(self.to, self.index, self.written.end..N);
+    }
 }
 
 /// The copies of a thread that it has not waited for.
@@ -37,14 +49,14 @@ fn with_copies<R>(use_them: impl FnOnce(&mut Copies) -> R) -> R {
     use_them(ctx.lane().copies.borrow_mut().get_or_insert_with(Box::default))
 }
 
-/// Starts a copy, to the 16 aligned bytes at `to[index..]`, of a value that has been read from its source.
+/// Starts a copy, to the 4, 8 or 16 aligned bytes at `to[index..]`, of a value that has been read from its source.
 ///
 /// # Safety
 /// As for [`SharedView`].
 #[track_caller]
-pub unsafe fn copy_async(to: SharedView<u8>, index: usize, bytes: [u8; BYTES]) {
+pub unsafe fn copy_async<const N: usize>(to: SharedView<u8>, index: usize, bytes: [u8; N]) {
     // SAFETY: the caller's contract.
-    unsafe { copy_part_async(to, index, bytes, 0..BYTES) }
+    unsafe { copy_part_async(to, index, bytes, 0..N) }
 }
 
 /// As [`copy_async`], of a value of which only the bytes `written` are known: the rest of the target counts as not
@@ -53,12 +65,19 @@ pub unsafe fn copy_async(to: SharedView<u8>, index: usize, bytes: [u8; BYTES]) {
 /// # Safety
 /// As for [`SharedView`].
 #[track_caller]
-pub unsafe fn copy_part_async(to: SharedView<u8>, index: usize, bytes: [u8; BYTES], written: Range<usize>) {
+pub unsafe fn copy_part_async<const N: usize>(
+    to: SharedView<u8>,
+    index: usize,
+    bytes: [u8; N],
+    written: Range<usize>,
+) {
+    const { assert!(N == 4 || N == 8 || N == 16, "a copy is of 4, 8 or 16 bytes") };
     let at = Location::caller();
     // SAFETY: the caller's contract.
-    unsafe { to.store_vector_at(index, [POISON; BYTES], at) };
-    mark_unwritten(to, index, 0..BYTES);
-    with_copies(|copies| copies.open.push(Pending { to, index, bytes, written, at }));
+    unsafe { to.store_vector_at(index, [POISON; N], at) };
+    mark_unwritten(to, index, 0..N);
+    let bytes = std::array::from_fn(|i| bytes.get(i).copied().unwrap_or(POISON));
+    with_copies(|copies| copies.open.push(Pending { to, index, bytes, count: N, written, at }));
 }
 
 /// The bytes of a target hold nothing.
@@ -85,9 +104,10 @@ pub fn wait_copies(pending: usize) {
         copies.groups.drain(..count).flatten().collect::<Vec<_>>()
     });
     for copy in done {
-        // SAFETY: bounds were checked when it was issued; races are looked for once more.
-        unsafe { copy.to.store_vector_at::<BYTES>(copy.index, copy.bytes, copy.at) };
-        mark_unwritten(copy.to, copy.index, 0..copy.written.start);
-        mark_unwritten(copy.to, copy.index, copy.written.end..BYTES);
+        match copy.count {
+            4 => copy.land::<4>(),
+            8 => copy.land::<8>(),
+            _ => copy.land::<16>(),
+        }
     }
 }

@@ -16,6 +16,7 @@ use crate::clock::{ClockMap, Clocks};
 use crate::fault::Stop;
 use crate::launch::LaunchState;
 use crate::stack::{LaneStack, Slab};
+use crate::warpgroup::Products;
 use crate::word;
 
 pub(crate) type At = &'static Location<'static>;
@@ -64,6 +65,8 @@ pub(crate) struct Lane {
     pub pending: RefCell<Option<Arc<ClockMap>>>,
     /// Asynchronous copies that it has not waited for.
     pub copies: RefCell<Option<Box<Copies>>>,
+    /// Products of its warpgroup that it has not waited for.
+    pub products: RefCell<Option<Box<Products>>>,
 }
 
 /// A collective that some lanes have reached.
@@ -89,7 +92,7 @@ pub(crate) struct Warp {
     pub started: Cell<u32>,
     /// Some lane has met a fence.
     pub fenced: Cell<bool>,
-    /// Some lane has copied asynchronously.
+    /// Some lane has copied or multiplied asynchronously.
     pub copied: Cell<bool>,
     pub clock: Cell<u32>,
     /// Accesses of the own warp, own block and own cluster up to these clocks come before.
@@ -354,6 +357,7 @@ impl Lane {
             fence: Cell::new(None),
             pending: RefCell::new(None),
             copies: RefCell::new(None),
+            products: RefCell::new(None),
         }
     }
 }

@@ -24,6 +24,9 @@
 //! - Always: launch shapes and shared memory beyond the [`Limits`], barriers that part of a block (cluster, grid)
 //!   misses, lanes of one warp at different barriers, collectives whose mask does not fit the lanes that come,
 //!   deadlocks, polling without end, panics, used-up stacks.
+//! - Also: matrix fragments ([`matrix`]) and products of a warpgroup ([`warpgroup`]) whose lanes do not agree. A
+//!   product reads its tiles through their descriptors while it is waited for, so that a tile which is overwritten
+//!   too early is a race.
 //! - From [`Checks::Bounds`] on: accesses out of bounds or misaligned, null and foreign views.
 //! - With [`Checks::Full`]: reads of memory that nothing wrote (shared memory: that the block did not write), and
 //!   races. Accesses are ordered by barriers, `sync_warp`, release and acquire at scopes that include both
@@ -44,6 +47,8 @@
 //!   pages for the first 8192 lanes of a process, and by a canary, perhaps too late, for those beyond.
 //! - An asynchronous copy reads its source when it is issued, so a source that changes on its way goes unnoticed
 //!   unless the change races with the issue.
+//! - Sums of fragments are added in the order of their terms, which is not hardware's. The warps of a warpgroup are not
+//!   compared with one another, and a fence that is missing between copies and a warpgroup's products is not missed.
 //! - Weak memory: values are sequentially consistent, so a wrong order shows as a race, never as a stale value.
 #![deny(missing_docs)]
 
@@ -57,6 +62,7 @@ mod ctx;
 mod fault;
 mod lane;
 pub mod launch;
+pub mod matrix;
 pub mod memory;
 mod pages;
 mod race;
@@ -69,6 +75,7 @@ mod site;
 mod stack;
 pub mod thread;
 pub mod warp;
+pub mod warpgroup;
 mod word;
 
 pub use async_copy::{commit_copies, copy_async, copy_part_async, wait_copies};

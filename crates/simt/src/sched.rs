@@ -142,7 +142,10 @@ impl Ctx {
         warp.waiting.iter().for_each(|w| w.set(0));
         warp.barrier_site.set(None);
         if warp.copied.replace(false) {
-            warp.lanes.iter().for_each(|lane| drop(lane.copies.take()));
+            warp.lanes.iter().for_each(|lane| {
+                drop(lane.copies.take());
+                drop(lane.products.take());
+            });
         }
         let fenced = warp.fenced.replace(false);
         if fresh || fenced {

@@ -272,8 +272,15 @@ impl<T: Copy> SharedView<T> {
     #[track_caller]
     #[inline]
     pub unsafe fn load(self, index: usize) -> T {
+        // SAFETY: the caller's contract.
+        unsafe { self.load_at(index, Location::caller()) }
+    }
+
+    /// [`Self::load`] on behalf of another place in the source.
+    #[inline]
+    pub(crate) unsafe fn load_at(self, index: usize, at: At) -> T {
         let ctx = ctx();
-        self.before_load(ctx, ctx.block(), index, 1, align_of::<T>(), Location::caller());
+        self.before_load(ctx, ctx.block(), index, 1, align_of::<T>(), at);
         // SAFETY: checked, or the caller's promise.
         unsafe { self.address(ctx.block(), index).read() }
     }

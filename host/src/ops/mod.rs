@@ -10,7 +10,9 @@ mod dropout;
 mod embedding;
 mod gelu;
 mod layer_norm;
+mod linear;
 pub mod masked_softmax;
+pub mod matmul;
 mod norm_backward;
 pub mod permute;
 mod pointwise;
@@ -43,7 +45,12 @@ pub use layer_norm::{
     AddLayerNormed, LayerNorm, LayerNormed, add_layer_norm, add_layer_norm_into, add_layer_norm_shape,
     layer_norm, layer_norm_into, layer_norm_shape,
 };
+pub use linear::{
+    Activation, Linear, LinearBackward, LinearGradients, linear, linear_backward, linear_backward_into,
+    linear_backward_shape, linear_explain, linear_into, linear_keeping, linear_shape,
+};
 pub use masked_softmax::{Mask, MaskedSoftmax, masked_softmax, masked_softmax_into, masked_softmax_shape};
+pub use matmul::{Matmul, matmul, matmul_into, matmul_shape};
 pub use norm_backward::{
     LayerNormGradients, RmsNormGradients, add_layer_norm_backward, add_layer_norm_backward_into,
     add_layer_norm_backward_shape, layer_norm_backward, layer_norm_backward_into, layer_norm_backward_shape,

@@ -6,7 +6,7 @@ use crate::ops::{self, Approximate};
 use crate::tensor::Tensor;
 
 /// gelu(x); −0 at −∞, the limit.
-fn value(x: f64, approximate: Approximate) -> f64 {
+pub(super) fn value(x: f64, approximate: Approximate) -> f64 {
     match approximate {
         _ if x == f64::NEG_INFINITY => -0.0,
         Approximate::None => x * 0.5 * erfc(-x / std::f64::consts::SQRT_2),
@@ -15,7 +15,7 @@ fn value(x: f64, approximate: Approximate) -> f64 {
 }
 
 /// gelu′(x); 1 and 0 at the infinities.
-fn slope(x: f64, approximate: Approximate) -> f64 {
+pub(super) fn slope(x: f64, approximate: Approximate) -> f64 {
     if x.is_infinite() {
         return if x > 0.0 { 1.0 } else { 0.0 };
     }

@@ -32,6 +32,12 @@ impl Desc {
         Ok(Desc { dtype, shape, strides, device: device.clone() })
     }
 
+    /// A vector as a matrix of one row.
+    pub(crate) fn as_row(&self) -> Desc {
+        let (shape, strides) = (self.shape.with(0, 1), self.strides.with(0, 0));
+        Desc { shape, strides, ..self.clone() }
+    }
+
     /// The type of the elements.
     pub fn dtype(&self) -> DType {
         self.dtype

@@ -5,7 +5,8 @@
 
 use super::dense::{self, Dense, Operands};
 use super::strided::{self, Strided};
-use super::{Function, form, normal};
+use super::{Function, form};
+use crate::normal;
 use core::marker::PhantomData;
 use cuda_std::prelude::*;
 

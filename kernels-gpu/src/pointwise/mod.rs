@@ -29,7 +29,6 @@ mod cast;
 mod dense;
 mod dropout;
 mod gelu;
-mod normal;
 mod strided;
 
 pub use add::*;

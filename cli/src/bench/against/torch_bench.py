@@ -361,6 +361,65 @@ def copy(case):
     return Work(lambda x: torch.add(x, 0), case.each(lambda: (case.numbers(),)))
 
 
+def matmul(case):
+    """The shape is [batch.., m, n, k]."""
+    *batch, m, n, k = case.shape
+    swap_a, swap_b = case.get("transpose_a", False), case.get("transpose_b", False)
+
+    def function(a, b):
+        return torch.matmul(a.mT if swap_a else a, b.mT if swap_b else b)
+
+    def arguments():
+        a, b = ((k, m) if swap_a else (m, k)), ((n, k) if swap_b else (k, n))
+        return case.numbers(*batch, *a), case.numbers(*batch, *b)
+
+    return Work(function, case.each(arguments))
+
+
+ACTIVATIONS = {
+    "none": lambda x: x,
+    "relu": lambda x: F.relu(x),
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_erf": lambda x: F.gelu(x),
+}
+
+
+def linear(case):
+    """The shape is [.., m, n, k]. Beside the whole, the product alone."""
+    *_, m, n, k = case.shape
+    activate, residual = ACTIVATIONS[case.get("activation", "none")], case.get("residual", False)
+
+    def function(x, weight, bias, added):
+        y = activate(F.linear(x, weight, bias))
+        return y + added if residual else y
+
+    def arguments():
+        added = case.numbers(m, n) if residual else None
+        return case.numbers(m, k), case.numbers(n, k), case.numbers(n), added
+
+    return Work(function, case.each(arguments), product=lambda x, weight, *_: F.linear(x, weight))
+
+
+def linear_backward(case):
+    """The shape is [.., m, n, k]; the slopes are taken at what the activation got."""
+    *_, m, n, k = case.shape
+    slopes = {
+        "none": lambda dy, pre: dy,
+        "relu": lambda dy, pre: aten.threshold_backward(dy, pre, 0),
+        "gelu_tanh": lambda dy, pre: aten.gelu_backward(dy, pre, approximate="tanh"),
+        "gelu_erf": lambda dy, pre: aten.gelu_backward(dy, pre, approximate="none"),
+    }[case.get("activation", "none")]
+
+    def function(x, weight, dy, pre):
+        d = slopes(dy, pre)
+        return d @ weight, d.mT @ x, d.sum(0)
+
+    def arguments():
+        return case.numbers(m, k), case.numbers(n, k), case.numbers(m, n), case.numbers(m, n)
+
+    return Work(function, case.each(arguments))
+
+
 OPS = {
     "masked_softmax": masked_softmax,
     "masked_softmax_backward": masked_softmax_backward,
@@ -388,6 +447,9 @@ OPS = {
     "split_heads": split_heads,
     "merge_heads": merge_heads,
     "transpose_in_place": transpose_in_place,
+    "matmul": matmul,
+    "linear": linear,
+    "linear_backward": linear_backward,
     "copy": copy,
 }
 

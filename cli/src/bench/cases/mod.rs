@@ -5,4 +5,5 @@ pub mod embedding;
 pub mod masked_softmax;
 pub mod permute;
 pub mod pointwise;
+pub mod products;
 pub mod rows;

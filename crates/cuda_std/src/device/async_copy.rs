@@ -21,6 +21,18 @@ pub unsafe fn copy_part<T: Copy>(to: RawShared, index: u32, source: RawView, fro
 }
 
 #[inline(always)]
+pub unsafe fn copy_4<T: Copy>(to: RawShared, index: u32, source: RawView, from: usize, when: bool) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "cp.async.ca.shared.global [{}], [{}], 4, {};", in(reg32) to.element::<T>(index),
+            in(reg64) global::at::<T>(source, from), in(reg32) when as u32 * 4,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+#[inline(always)]
 pub fn commit() {
     // SAFETY: a barrier to the compiler.
     unsafe { asm!("cp.async.commit_group;", options(nostack, preserves_flags)) };

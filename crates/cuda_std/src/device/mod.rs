@@ -6,9 +6,11 @@ pub mod bits;
 pub mod cluster;
 pub mod float;
 pub mod global;
+pub mod matrix;
 pub mod packed;
 pub mod shared;
 pub mod thread;
 pub mod warp;
+pub mod warpgroup;
 
 pub use shared::RawShared;

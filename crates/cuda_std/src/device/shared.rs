@@ -130,6 +130,16 @@ pub unsafe fn set_pack<T: Copy>(raw: RawShared, index: u32, pack: Pack) {
         );
     }
 }
+#[inline(always)]
+pub unsafe fn set_8<T: Copy>(raw: RawShared, index: u32, words: [u32; 2]) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "st.shared.v2.b32 [{}], {{ {}, {} }};", in(reg32) element::<T>(raw, index), in(reg32) words[0],
+            in(reg32) words[1], options(nostack)
+        );
+    }
+}
 
 /// The address of the same place in block `rank`'s shared memory.
 #[inline(always)]

@@ -48,6 +48,16 @@ pub unsafe fn copy_part<T: Copy>(
 }
 
 #[inline(always)]
+#[track_caller]
+pub unsafe fn copy_4<T: Copy>(to: RawShared, index: u32, source: RawView, from: usize, when: bool) {
+    // SAFETY: the checker tests the accesses.
+    unsafe {
+        let word = global::get_4_if::<T>(source, when, from, 0);
+        simt::copy_async(to.bytes(), index as usize * size_of::<T>(), word.to_ne_bytes());
+    }
+}
+
+#[inline(always)]
 pub fn commit() {
     simt::commit_copies();
 }

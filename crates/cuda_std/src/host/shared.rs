@@ -54,6 +54,12 @@ pub unsafe fn set_pack<T: Copy>(raw: RawShared, index: u32, pack: Pack) {
 }
 #[inline(always)]
 #[track_caller]
+pub unsafe fn set_8<T: Copy>(raw: RawShared, index: u32, words: [u32; 2]) {
+    // SAFETY: the checker tests the access.
+    unsafe { raw.cast::<u32>().store_vector::<2>(index as usize * size_of::<T>() / 4, words) }
+}
+#[inline(always)]
+#[track_caller]
 pub unsafe fn get_remote<T: Copy>(raw: RawShared, rank: u32, index: u32) -> T {
     // SAFETY: the checker tests the access.
     unsafe { raw.cast::<T>().load_remote(rank, index as usize) }

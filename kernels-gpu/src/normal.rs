@@ -83,7 +83,7 @@ fn upper_tail<const EXACT: bool>(a: f32) -> (f32, f32) {
 
 /// x·Φ(x).
 #[inline(always)]
-pub(super) fn gelu_erf<const EXACT: bool>(x: f32) -> f32 {
+pub(crate) fn gelu_erf<const EXACT: bool>(x: f32) -> f32 {
     let x = max_nan(x, -EDGE);
     let (tail, _) = upper_tail::<EXACT>(min_nan(x.abs(), EDGE));
     x * (if x < 0.0 { tail } else { 1.0 - tail })
@@ -91,7 +91,7 @@ pub(super) fn gelu_erf<const EXACT: bool>(x: f32) -> f32 {
 
 /// d/dx x·Φ(x) = Φ(x) + x·φ(x).
 #[inline(always)]
-pub(super) fn gelu_erf_slope<const EXACT: bool>(x: f32) -> f32 {
+pub(crate) fn gelu_erf_slope<const EXACT: bool>(x: f32) -> f32 {
     const PEAK: f32 = 0.398_942_3; // 1/√(2π)
     let x = min_nan(max_nan(x, -EDGE), EDGE);
     let (tail, power) = upper_tail::<EXACT>(x.abs());
@@ -117,7 +117,7 @@ fn logistic<const EXACT: bool>(a: f32) -> (f32, f32) {
 
 /// x·σ(2u).
 #[inline(always)]
-pub(super) fn gelu_tanh<const EXACT: bool>(x: f32) -> f32 {
+pub(crate) fn gelu_tanh<const EXACT: bool>(x: f32) -> f32 {
     let x = max_nan(x, -EDGE);
     let (above, below) = logistic::<EXACT>(min_nan(x.abs(), EDGE));
     x * (if x < 0.0 { below } else { above })
@@ -125,7 +125,7 @@ pub(super) fn gelu_tanh<const EXACT: bool>(x: f32) -> f32 {
 
 /// d/dx x·σ(2u) = σ + x·σ·(1 − σ)·2u′.
 #[inline(always)]
-pub(super) fn gelu_tanh_slope<const EXACT: bool>(x: f32) -> f32 {
+pub(crate) fn gelu_tanh_slope<const EXACT: bool>(x: f32) -> f32 {
     // 2u′ = LINEAR + 3·CUBIC·x², without the log2(e).
     const CONSTANT: f32 = 1.595_769_2;
     const SQUARE: f32 = 0.214_064_45;

@@ -1,4 +1,4 @@
-//! `warpwright explain`: how an operation would go about a problem.
+//! `warpwright explain permute`.
 
 use warpwright::ops::permute::explain;
 use warpwright::{DType, Desc, Device};
@@ -11,18 +11,6 @@ const RATE: f64 = 4200.0;
 
 #[derive(clap::Args)]
 pub struct Args {
-    #[command(subcommand)]
-    op: Explained,
-}
-
-#[derive(clap::Subcommand)]
-enum Explained {
-    /// The plan of a permutation
-    Permute(Permute),
-}
-
-#[derive(clap::Args)]
-struct Permute {
     /// The input's extents, with commas between them
     #[arg(long, value_name = "N,N,..", value_delimiter = ',', required = true)]
     shape: Vec<usize>,
@@ -61,7 +49,7 @@ fn dtype(name: &str) -> Result<DType, String> {
 }
 
 pub fn run(args: &Args) -> Result<(), CliError> {
-    let Explained::Permute(Permute { shape, dims, dtype, to, rate }) = &args.op;
+    let Args { shape, dims, dtype, to, rate } = args;
     let x = Desc::new(&Device::cpu(), *dtype, shape)?;
     let explanation = explain(&x, dims, to.unwrap_or(*dtype))?;
     let micros = explanation.micros(*rate);

@@ -1,0 +1,126 @@
+//! The cases of the products of matrices.
+
+use std::rc::Rc;
+
+use warpwright::ops::{Activation, Approximate};
+use warpwright::{DType, Result};
+
+use crate::bench::case::{Case, Prepared, Setting};
+use crate::bench::data::Data;
+use crate::demo::Operands;
+use crate::demo::products::{Extents, Function, activation_name, extents};
+use crate::ops::FLOATS;
+
+/// What the checker has time for.
+const SMALL: Extents = extents(1, 16, 32, 64);
+/// BERT-large's layers on 8·384 tokens, and squares.
+const LAYERS: [Extents; 5] = [
+    extents(1, 3072, 1024, 1024),
+    extents(1, 3072, 4096, 1024),
+    extents(1, 3072, 1024, 4096),
+    extents(1, 4096, 4096, 4096),
+    extents(1, 8192, 8192, 8192),
+];
+/// A token, 16 and 128 of a model of 4096.
+const DECODE: [Extents; 3] =
+    [extents(1, 1, 4096, 4096), extents(1, 16, 4096, 4096), extents(1, 128, 4096, 4096)];
+/// GPT-2's head on 8192 tokens.
+const HEAD: Extents = extents(1, 8192, 50304, 768);
+/// The scores of BERT-large's heads, and their values.
+const HEADS: [Extents; 2] = [extents(128, 384, 384, 64), extents(128, 384, 64, 384)];
+/// Nothing is a multiple of 8.
+const ODD: [Extents; 2] = [extents(1, 1023, 2047, 1025), extents(1, 3001, 4095, 1021)];
+
+const GELU: Activation = Activation::Gelu(Approximate::Tanh);
+const LARGEST_F32: usize = 4096 * 4096 * 4096;
+
+/// The shapes of a function.
+fn shapes(function: Function, quick: bool) -> Vec<Extents> {
+    let mut shapes = vec![SMALL];
+    match function {
+        Function::Matmul(false, true) if quick => shapes.extend([LAYERS[1], LAYERS[3], DECODE[0]]),
+        Function::Matmul(false, true) => {
+            shapes.extend(LAYERS);
+            shapes.extend(DECODE);
+            shapes.extend([HEAD, HEADS[0]]);
+            shapes.extend(ODD);
+        }
+        Function::Matmul(..) => shapes.extend([LAYERS[1], LAYERS[3], HEADS[1]]),
+        Function::Linear(GELU, false) => shapes.extend([LAYERS[0], LAYERS[1], LAYERS[2], LAYERS[3]]),
+        Function::Linear(..) | Function::LinearBackward(_) => shapes.push(LAYERS[1]),
+    }
+    shapes
+}
+
+/// Every function in every type; f32 without the largest shapes.
+pub fn cases(setting: &Setting, op: &'static str, functions: &[Function]) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for &function in functions {
+        for dtype in setting.dtypes(FLOATS) {
+            for e in shapes(function, setting.quick) {
+                if dtype != DType::F32 || e.batch * e.m * e.n * e.k <= LARGEST_F32 {
+                    cases.push(case(op, function, e, dtype));
+                }
+            }
+        }
+    }
+    cases
+}
+
+fn case(op: &'static str, function: Function, e: Extents, dtype: DType) -> Case {
+    let shape = if e.batch == 1 { vec![e.m, e.n, e.k] } else { vec![e.batch, e.m, e.n, e.k] };
+    let bytes = function.bytes(e, dtype);
+    let case = Case::new(op, &shape, dtype, function.variant(), bytes, move |data, sets| {
+        prepare(data, sets, function, e, dtype)
+    });
+    let case = match function {
+        Function::Matmul(a, b) => case.torch([("transpose_a", a.into()), ("transpose_b", b.into())]),
+        Function::Linear(activation, residual) => {
+            case.torch([("activation", activation_name(activation).into()), ("residual", residual.into())])
+        }
+        Function::LinearBackward(activation) => {
+            case.torch([("activation", activation_name(activation).into())])
+        }
+    };
+    case.flops(function.flops(e))
+}
+
+fn prepare(data: &Data, sets: usize, function: Function, e: Extents, dtype: DType) -> Result<Prepared> {
+    let set = || -> Result<Operands> {
+        let input = |shape: Vec<usize>| Ok(data.numbers(1, dtype, &shape)?.remove(0));
+        let output = |shape: Vec<usize>| Ok(data.outputs(1, dtype, &shape)?.remove(0));
+        Ok(Operands {
+            inputs: function.inputs(e).into_iter().map(input).collect::<Result<_>>()?,
+            outputs: function.outputs(e).into_iter().map(output).collect::<Result<_>>()?,
+        })
+    };
+    let sets: Rc<[Operands]> = (0..sets).map(|_| set()).collect::<Result<_>>()?;
+    let plan = function.plan(&sets[0].inputs)?;
+    let others = function.other_plans(&sets[0].inputs)?;
+    let taken = sets.clone();
+    let prepared = Prepared::new(function.bytes(e, dtype), plan, move |set| {
+        function.run(&taken[set].inputs, &taken[set].outputs)
+    });
+    Ok(others.into_iter().fold(prepared, |prepared, plan| {
+        let sets = sets.clone();
+        prepared.or(plan.to_string(), move |set| {
+            function.run_by(plan.choice, &sets[set].inputs, &sets[set].outputs)
+        })
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floors_are_the_operands_and_the_result_once() {
+        let e = extents(2, 3, 5, 7);
+        assert_eq!(Function::Matmul(false, true).bytes(e, DType::BF16), 2 * 2 * (21 + 35 + 15));
+        assert_eq!(Function::Matmul(false, true).flops(e), 2 * 2 * 105);
+        let e = Extents { batch: 1, ..e };
+        assert_eq!(Function::Linear(GELU, true).bytes(e, DType::F32), 4 * (21 + 35 + 5 + 2 * 15));
+        assert_eq!(Function::LinearBackward(GELU).bytes(e, DType::F32), 4 * (2 * 21 + 2 * 35 + 2 * 15 + 5));
+        assert_eq!(Function::LinearBackward(GELU).flops(e), 4 * 105);
+    }
+}

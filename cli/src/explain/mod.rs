@@ -1,0 +1,30 @@
+//! `warpwright explain`: how an operation would go about a request, without running it. One file an operation.
+
+mod permute;
+mod products;
+
+use crate::error::CliError;
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    op: Op,
+}
+
+#[derive(clap::Subcommand)]
+enum Op {
+    /// The kernel, tiles and splits of a product of matrices
+    Matmul(products::Args),
+    /// The same of a linear layer
+    Linear(products::Args),
+    /// The plan of a permutation
+    Permute(permute::Args),
+}
+
+pub fn run(args: &Args) -> Result<(), CliError> {
+    match &args.op {
+        Op::Matmul(args) => products::matmul(args),
+        Op::Linear(args) => products::linear(args),
+        Op::Permute(args) => permute::run(args),
+    }
+}

@@ -1,0 +1,68 @@
+//! `explain matmul` and `explain linear`.
+
+use warpwright::ops::matmul::{Matmul, Plan, explain};
+use warpwright::ops::{Linear, linear_explain};
+
+use warpwright::{Desc, Device, Result};
+
+use crate::bench::args::Type;
+use crate::device::DeviceArgs;
+use crate::error::CliError;
+use crate::output;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Rows of the result
+    m: usize,
+    /// Columns of the result
+    n: usize,
+    /// Terms of each sum
+    k: usize,
+    /// Products of a batch
+    #[arg(long, default_value_t = 1)]
+    batch: usize,
+    /// The operands' type
+    #[arg(long, value_enum, default_value = "bf16")]
+    dtype: Type,
+    /// The first operand is [K, M] in memory
+    #[arg(long)]
+    transpose_a: bool,
+    /// The second operand is [N, K] in memory
+    #[arg(long)]
+    transpose_b: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+impl Args {
+    fn matrix(&self, device: &Device, rows: usize, cols: usize) -> Result<Desc> {
+        Desc::new(device, self.dtype.dtype(), &[self.batch, rows, cols])
+    }
+
+    fn print(&self, name: &str, plan: &Plan) -> Result<(), CliError> {
+        let Args { m, n, k, batch, dtype, .. } = self;
+        let batch = if *batch == 1 { String::new() } else { format!("{batch} times ") };
+        let dtype = dtype.dtype();
+        output::print(&format!(
+            "{name} {batch}{m}x{n}x{k} {dtype}: {plan}\nby the model {:.1} us, without copies of operands",
+            plan.microseconds
+        ))
+    }
+}
+
+pub fn matmul(args: &Args) -> Result<(), CliError> {
+    let device = args.device.open()?;
+    let (m, n, k) = (args.m, args.n, args.k);
+    let a = if args.transpose_a { args.matrix(&device, k, m)? } else { args.matrix(&device, m, k)? };
+    let b = if args.transpose_b { args.matrix(&device, n, k)? } else { args.matrix(&device, k, n)? };
+    let parameters =
+        Matmul { transpose_a: args.transpose_a, transpose_b: args.transpose_b, ..Matmul::default() };
+    args.print("matmul", &explain(&a, &b, &parameters)?)
+}
+
+pub fn linear(args: &Args) -> Result<(), CliError> {
+    let device = args.device.open()?;
+    let x = args.matrix(&device, args.m, args.k)?;
+    let weight = Desc::new(&device, args.dtype.dtype(), &[args.n, args.k])?;
+    args.print("linear", &linear_explain(&x, &weight, &Linear::default())?)
+}

@@ -1,0 +1,98 @@
+//! `linear` and `linear_backward` on the command line.
+
+use warpwright::ops::{self, Activation, Approximate, Linear, LinearBackward};
+
+use super::parameters::{Kind, ParameterSpec, Parameters};
+use super::tensors::Tensors;
+use super::{FLOATS, Op, Outputs, optional, tensor};
+use crate::bench;
+use crate::demo;
+use crate::demo::products::Function;
+use crate::error::CliError;
+
+const GELU: Activation = Activation::Gelu(Approximate::Tanh);
+
+const FORWARDS: &[Function] = &[
+    Function::Linear(GELU, false),
+    Function::Linear(Activation::None, true),
+    Function::Linear(Activation::Gelu(Approximate::None), false),
+    Function::Linear(Activation::Relu, false),
+];
+
+const BACKWARDS: &[Function] = &[Function::LinearBackward(GELU)];
+
+const ACTIVATION: ParameterSpec = ParameterSpec {
+    name: "activation",
+    kind: Kind::Word(&["none", "gelu_tanh", "gelu_erf", "relu"], "none, gelu_tanh, gelu_erf or relu"),
+    default: "none",
+    about: "behind the bias",
+};
+
+pub static OP: Op = Op {
+    name: "linear",
+    summary: "act(x*weight^T + bias) + residual",
+    dtypes: FLOATS,
+    inputs: &[
+        tensor("x", "f32, f16 or bf16", "[.., K]", "any shape with a last dimension"),
+        tensor("weight", "x's type", "[N, K]", "as PyTorch has it"),
+        optional("bias", "x's type", "[N]", "added to each row"),
+        optional("residual", "x's type", "[.., N]", "added at last; broadcasts"),
+    ],
+    outputs: &[tensor("y", "x's type", "[.., N]", "the result")],
+    parameters: &[ACTIVATION],
+    family: "matmul",
+    run,
+    cases: |setting| demo::products::cases(setting, FORWARDS),
+    bench: |setting| bench::cases::products::cases(setting, "linear", FORWARDS),
+};
+
+pub static BACKWARD: Op = Op {
+    name: "linear_backward",
+    summary: "the gradients of linear",
+    dtypes: FLOATS,
+    inputs: &[
+        tensor("x", "f32, f16 or bf16", "[.., K]", "what linear got"),
+        tensor("weight", "x's type", "[N, K]", "what linear got"),
+        tensor("dy", "x's type", "[.., N]", "the gradient of y"),
+        optional("pre", "x's type", "[.., N]", "x*weight^T + bias: required with an activation"),
+    ],
+    outputs: &[
+        tensor("dx", "x's type", "[.., K]", "the gradient of x"),
+        tensor("dweight", "x's type", "[N, K]", "the gradient of the weight"),
+        tensor("dbias", "x's type", "[N]", "the gradient of the bias"),
+    ],
+    parameters: &[ACTIVATION],
+    family: "matmul",
+    run: run_backward,
+    cases: |setting| demo::products::cases(setting, BACKWARDS),
+    bench: |setting| bench::cases::products::cases(setting, "linear_backward", BACKWARDS),
+};
+
+/// The activation that was given.
+pub fn activation(parameters: &Parameters) -> Activation {
+    match parameters.word(ACTIVATION.name) {
+        Some("relu") => Activation::Relu,
+        Some("gelu_tanh") => GELU,
+        Some("gelu_erf") => Activation::Gelu(Approximate::None),
+        _ => Activation::None,
+    }
+}
+
+fn run(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> {
+    let (bias, residual) = (tensors.get("bias"), tensors.get("residual"));
+    let layer = Linear { bias, activation: activation(parameters), residual };
+    Ok(vec![("y", ops::linear(tensors.require("x")?, tensors.require("weight")?, &layer)?)])
+}
+
+fn run_backward(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> {
+    let (x, weight, dy) = (tensors.require("x")?, tensors.require("weight")?, tensors.require("dy")?);
+    let layer = LinearBackward {
+        activation: activation(parameters),
+        pre: tensors.get("pre"),
+        bias: true,
+        input: None,
+    };
+    let gradients = ops::linear_backward(x, weight, dy, &layer)?;
+    let named = [("dx", gradients.dx), ("dweight", gradients.dweight)];
+    Ok(named.into_iter().chain(gradients.dbias.map(|dbias| ("dbias", dbias))).collect())
+}

@@ -1,0 +1,143 @@
+use core::arch::asm;
+
+use super::shared::RawShared;
+use crate::warpgroup::Operand;
+
+/// The address in the shared window.
+#[inline(always)]
+pub fn address(raw: RawShared) -> u32 {
+    raw.element::<u8>(0)
+}
+
+#[inline(always)]
+pub fn fence_copies() {
+    // SAFETY: orders memory.
+    unsafe { asm!("fence.proxy.async.shared::cta;", options(nostack, preserves_flags)) };
+}
+
+#[inline(always)]
+pub fn wait<const PENDING: u32>() {
+    // SAFETY: a barrier to the compiler.
+    unsafe { asm!("wgmma.wait_group.sync.aligned {};", const PENDING, options(nostack, preserves_flags)) };
+}
+
+/// For sums of a number of columns: four products of 16 terms as a group, and the wait for all groups. Both name all
+/// sums: the assembler keeps them in place between the two, and the compiler does not touch them.
+macro_rules! products {
+    ($columns:literal, $sums:literal, $f16:ident, $bf16:ident, $finish:ident, $list:literal, [$($i:literal)*]) => {
+        products!($columns, $sums, $f16, "f16.f16", $list, [$($i)*]);
+        products!($columns, $sums, $bf16, "bf16.bf16", $list, [$($i)*]);
+
+        #[inline(always)]
+        unsafe fn $finish(sums: &mut [f32; $sums]) {
+            // SAFETY: the caller's contract.
+            unsafe {
+                asm!(
+                    concat!("wgmma.wait_group.sync.aligned 0; // ", $list),
+                    $(inout(reg32) sums[$i],)*
+                    options(nostack, preserves_flags)
+                );
+            }
+        }
+    };
+    ($columns:literal, $sums:literal, $name:ident, $types:literal, $list:literal, [$($i:literal)*]) => {
+        #[inline(always)]
+        unsafe fn $name<const A: u32, const B: u32>(sums: &mut [f32; $sums], a: [u64; 4], b: [u64; 4]) {
+            // SAFETY: the caller's contract.
+            unsafe {
+                asm!(
+                    "wgmma.fence.sync.aligned;",
+                    concat!("wgmma.mma_async.sync.aligned.m64n", $columns, "k16.f32.", $types,
+                        " {{", $list, "}}, {a0}, {b0}, 1, 1, 1, {ta}, {tb};"),
+                    concat!("wgmma.mma_async.sync.aligned.m64n", $columns, "k16.f32.", $types,
+                        " {{", $list, "}}, {a1}, {b1}, 1, 1, 1, {ta}, {tb};"),
+                    concat!("wgmma.mma_async.sync.aligned.m64n", $columns, "k16.f32.", $types,
+                        " {{", $list, "}}, {a2}, {b2}, 1, 1, 1, {ta}, {tb};"),
+                    concat!("wgmma.mma_async.sync.aligned.m64n", $columns, "k16.f32.", $types,
+                        " {{", $list, "}}, {a3}, {b3}, 1, 1, 1, {ta}, {tb};"),
+                    "wgmma.commit_group.sync.aligned;",
+                    $(inout(reg32) sums[$i],)*
+                    a0 = in(reg64) a[0], a1 = in(reg64) a[1], a2 = in(reg64) a[2], a3 = in(reg64) a[3],
+                    b0 = in(reg64) b[0], b1 = in(reg64) b[1], b2 = in(reg64) b[2], b3 = in(reg64) b[3],
+                    ta = const A, tb = const B, options(nostack, preserves_flags)
+                );
+            }
+        }
+    };
+}
+
+products!(
+    256,
+    128,
+    f16_256,
+    bf16_256,
+    finish_256,
+    "{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}, {15}, {16}, \
+         {17}, {18}, {19}, {20}, {21}, {22}, {23}, {24}, {25}, {26}, {27}, {28}, {29}, {30}, {31}, \
+         {32}, {33}, {34}, {35}, {36}, {37}, {38}, {39}, {40}, {41}, {42}, {43}, {44}, {45}, {46}, \
+         {47}, {48}, {49}, {50}, {51}, {52}, {53}, {54}, {55}, {56}, {57}, {58}, {59}, {60}, {61}, \
+         {62}, {63}, {64}, {65}, {66}, {67}, {68}, {69}, {70}, {71}, {72}, {73}, {74}, {75}, {76}, \
+         {77}, {78}, {79}, {80}, {81}, {82}, {83}, {84}, {85}, {86}, {87}, {88}, {89}, {90}, {91}, \
+         {92}, {93}, {94}, {95}, {96}, {97}, {98}, {99}, {100}, {101}, {102}, {103}, {104}, {105}, \
+         {106}, {107}, {108}, {109}, {110}, {111}, {112}, {113}, {114}, {115}, {116}, {117}, {118}, \
+         {119}, {120}, {121}, {122}, {123}, {124}, {125}, {126}, {127}",
+    [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34
+     35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66
+     67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98
+     99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114 115 116 117 118 119 120 121 122
+     123 124 125 126 127]
+);
+
+products!(
+    128,
+    64,
+    f16_128,
+    bf16_128,
+    finish_128,
+    "{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}, {15}, {16}, \
+         {17}, {18}, {19}, {20}, {21}, {22}, {23}, {24}, {25}, {26}, {27}, {28}, {29}, {30}, {31}, \
+         {32}, {33}, {34}, {35}, {36}, {37}, {38}, {39}, {40}, {41}, {42}, {43}, {44}, {45}, {46}, \
+         {47}, {48}, {49}, {50}, {51}, {52}, {53}, {54}, {55}, {56}, {57}, {58}, {59}, {60}, {61}, \
+         {62}, {63}",
+    [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34
+     35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63]
+);
+
+macro_rules! dispatch {
+    ($($name:ident: $wide:ident, $narrow:ident;)*) => {$(
+        #[inline(always)]
+        pub unsafe fn $name<const SUMS: usize, const A: u32, const B: u32>(
+            sums: &mut [f32; SUMS],
+            a: Operand,
+            b: Operand,
+        ) {
+            let (a, b) = (a.steps(), b.steps());
+            let sums = (&raw mut *sums).cast::<f32>();
+            // SAFETY: as many sums as each function takes; the rest is the caller's contract.
+            unsafe {
+                match const { SUMS } {
+                    128 => $wide::<A, B>(&mut *sums.cast(), a, b),
+                    64 => $narrow::<A, B>(&mut *sums.cast(), a, b),
+                    _ => const { assert!(SUMS == 128 || SUMS == 64, "64 rows of 128 or 256 columns") },
+                }
+            }
+        }
+    )*};
+}
+dispatch! {
+    multiply_f16: f16_256, f16_128;
+    multiply_bf16: bf16_256, bf16_128;
+}
+
+#[inline(always)]
+pub unsafe fn finish<const SUMS: usize>(sums: &mut [f32; SUMS]) {
+    let sums = (&raw mut *sums).cast::<f32>();
+    // SAFETY: as many sums as each function takes.
+    unsafe {
+        match const { SUMS } {
+            128 => finish_256(&mut *sums.cast()),
+            64 => finish_128(&mut *sums.cast()),
+            _ => const { assert!(SUMS == 128 || SUMS == 64, "64 rows of 128 or 256 columns") },
+        }
+    }
+}

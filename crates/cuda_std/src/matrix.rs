@@ -1,0 +1,55 @@
+//! Matrix fragments of a warp and their products: `ldmatrix` and `mma.sync` (sm_80).
+//!
+//! Both are collectives of all 32 lanes. They are inline assembly, since no intrinsic can be named for them, which
+//! LLVM does not know to be convergent: keep them out of branches that lanes of a warp take differently. The
+//! tests count them in the PTX.
+
+use crate::imp::matrix as imp;
+use crate::{Float, Shared, bf16, f16};
+
+/// A 16-bit element type that tensor cores multiply, with sums in f32.
+pub trait Half: Float {
+    /// c + A·B with a 16×16 A and a 16×8 B: `mma.sync.m16n8k16.row.col`. All 32 lanes must call.
+    ///
+    /// With g = lane / 4 and t = lane % 4, word w of `a` holds row g + 8·(w % 2), columns 2t + 8·(w / 2) and the next; word w
+    /// of `b` column g, rows 2t + 8·w and the next; number i of `c` row g + 8·(i / 2), column 2t + i % 2. The order in
+    /// which the 16 products are added is hardware's own.
+    #[track_caller]
+    fn multiply(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4];
+}
+
+impl Half for f16 {
+    #[inline(always)]
+    #[track_caller]
+    fn multiply(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+        imp::multiply_f16(a, b, c)
+    }
+}
+
+impl Half for bf16 {
+    #[inline(always)]
+    #[track_caller]
+    fn multiply(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+        imp::multiply_bf16(a, b, c)
+    }
+}
+
+impl<T: Half> Shared<T> {
+    /// Loads one, two or four matrices of 8×8 elements: `ldmatrix`. All 32 lanes must call.
+    ///
+    /// Lane 8·i + r names row r of matrix i, the eight elements from `index` on; what lanes beyond the matrices name
+    /// does not matter. Word i of a lane holds elements 2·(lane % 4) and 2·(lane % 4) + 1 of row lane / 4 of matrix i, or
+    /// with `TRANSPOSED` of its column lane / 4.
+    ///
+    /// # Safety
+    /// The rows must exist, be initialised, start at multiples of 16 bytes and have no unsynchronised writer.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn load_matrices<const COUNT: usize, const TRANSPOSED: bool>(
+        self,
+        index: u32,
+    ) -> [u32; COUNT] {
+        // SAFETY: the caller's contract.
+        unsafe { imp::load_matrices::<T, COUNT, TRANSPOSED>(self.raw(), index) }
+    }
+}

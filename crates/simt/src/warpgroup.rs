@@ -1,0 +1,162 @@
+//! Products of a warpgroup from shared memory: `wgmma`.
+//!
+//! A product reads its operands some time between its issue and the wait for its group. Here it reads them during
+//! the wait, through the descriptors, each warp for its own 16 rows: what overwrites a tile before everybody has
+//! waited is reported as a race, and so is a tile that was not there. Sums stay away from the kernel until it has
+//! waited for all groups.
+
+use std::collections::VecDeque;
+use std::panic::Location;
+
+use crate::ctx::{At, ctx};
+use crate::fault::fault;
+use crate::matrix::Widen;
+use crate::report::Kind;
+use crate::shared::{SharedView, from_address};
+
+/// Rows of a warp, and terms of a product.
+const ROWS: usize = 16;
+const TERMS: usize = 16;
+/// Bytes of a row that is swizzled as a whole, and of eight of them.
+const SPAN: u32 = 128;
+
+/// One `wgmma.mma_async` of 64 rows and 16 terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Product {
+    /// Columns.
+    pub columns: usize,
+    /// Descriptors of A and B.
+    pub descriptors: [u64; 2],
+    /// Whether A and B run along their rows and columns in memory (`tnspA`, `tnspB`) instead of along the terms.
+    pub transposed: [bool; 2],
+}
+
+type Element = fn(u16) -> f32;
+
+#[derive(Clone)]
+struct Pending {
+    product: Product,
+    widen: Element,
+    at: At,
+}
+
+/// The products of a thread that it has not waited for, and the sums of those that it has.
+#[derive(Default)]
+pub(crate) struct Products {
+    groups: VecDeque<Vec<Pending>>,
+    open: Vec<Pending>,
+    sums: Option<Vec<f32>>,
+}
+
+fn with_products<R>(lane: &crate::ctx::Lane, use_them: impl FnOnce(&mut Products) -> R) -> R {
+    ctx().warp().copied.set(true);
+    use_them(lane.products.borrow_mut().get_or_insert_with(Box::default))
+}
+
+/// Starts a product on top of `sums`, or of those of the products under way. Number i of a lane is that of
+/// row 16·w + lane / 4 + 8·(i / 2 % 2) and column 8·(i / 4) + 2·(lane % 4) + i % 2, with w the warp of its warpgroup.
+#[track_caller]
+pub fn multiply<T: Widen>(product: Product, sums: &[f32]) {
+    let (ctx, at) = (ctx(), Location::caller());
+    let threads: u32 = crate::thread::block_dim().into_iter().product();
+    if !threads.is_multiple_of(128) && !ctx.stopping.get() {
+        let detail = format!("a warpgroup's product in a block of {threads} threads, no multiple of 128");
+        fault(ctx, Kind::WarpMask, at, None, detail);
+    }
+    with_products(ctx.lane(), |products| {
+        products.sums.get_or_insert_with(|| sums.to_vec());
+        products.open.push(Pending { product, widen: T::widen, at });
+    });
+}
+
+/// Makes a group of the thread's products since the last.
+pub fn commit_products() {
+    with_products(ctx().lane(), |products| {
+        let group = std::mem::take(&mut products.open);
+        products.groups.push_back(group);
+    });
+}
+
+/// Waits until at most the last `pending` groups are under way: a collective of the warp.
+#[track_caller]
+pub fn wait_products(pending: usize) {
+    crate::warp::collective("wgmma.wait_group", u32::MAX, [pending as u64, 0], |lanes, _, _| {
+        let warp = ctx().warp();
+        let of = |lane: usize| {
+            with_products(&warp.lanes[lane], |products| {
+                let count = products.groups.len().saturating_sub(lanes[lane][0] as usize);
+                products.groups.drain(..count).flatten().collect::<Vec<Pending>>()
+            })
+        };
+        let first = of(0);
+        for lane in 1..32 {
+            let other = of(lane);
+            let same = first.len() == other.len()
+                && first.iter().zip(&other).all(|(a, b)| a.product == b.product && std::ptr::eq(a.at, b.at));
+            if !same && !ctx().stopping.get() {
+                let at = first.first().or(other.first()).map_or(Location::caller(), |pending| pending.at);
+                let detail = format!("lanes 0 and {lane} of a warp have issued different products");
+                fault(ctx(), Kind::WarpMask, at, None, detail);
+            }
+        }
+        first.iter().for_each(execute);
+    });
+}
+
+/// The sums, once all groups have been waited for.
+#[track_caller]
+pub fn take_sums(sums: &mut [f32]) {
+    wait_products(0);
+    if let Some(done) = with_products(ctx().lane(), |products| products.sums.take()) {
+        sums.copy_from_slice(&done);
+    }
+}
+
+/// Where 16-bit element (line, term) of an operand lies, as the PTX manual's matrix descriptor has it, for the 128-byte
+/// swizzle.
+fn place(descriptor: u64, transposed: bool, line: u32, term: u32) -> u32 {
+    let field = |bit: u32| ((descriptor >> bit) as u32 & 0x3fff) << 4;
+    let (start, leading, stride) = (field(0), field(16), field(32));
+    let linear = if transposed {
+        // 64 lines in a row of 128 bytes, a row a term; `leading` from 64 lines to the next.
+        start + line / 64 * leading + term / 8 * stride + term % 8 * SPAN + line % 64 * 2
+    } else {
+        start + line / 8 * stride + line % 8 * SPAN + term * 2
+    };
+    // The 16-byte columns of a row are permuted by the row's number among eight.
+    linear ^ (linear / SPAN % 8) << 4
+}
+
+/// Adds a product to the sums of the running lane's warp.
+fn execute(pending: &Pending) {
+    let (ctx, Pending { product, widen, at }) = (ctx(), pending);
+    if ctx.stopping.get() {
+        return;
+    }
+    if let Some(descriptor) = product.descriptors.into_iter().find(|descriptor| descriptor >> 61 != 2) {
+        let detail = format!("descriptor {descriptor:#x} is not of the 128-byte swizzle");
+        fault(ctx, Kind::InvalidAccess, at, None, detail);
+    }
+    let read = |side: usize, line: u32| -> [f32; TERMS] {
+        let (descriptor, transposed) = (product.descriptors[side], product.transposed[side]);
+        std::array::from_fn(|term| {
+            let byte = place(descriptor, transposed, line, term as u32);
+            let view: SharedView<u16> = from_address(byte, 1);
+            // SAFETY: the checker tests the access.
+            widen(unsafe { view.load_at(0, at) })
+        })
+    };
+    let first = ctx.warp().index.get() % 4 * ROWS as u32;
+    let rows: [[f32; TERMS]; ROWS] = std::array::from_fn(|row| read(0, first + row as u32));
+    let columns: Vec<[f32; TERMS]> = (0..product.columns).map(|column| read(1, column as u32)).collect();
+    for lane in 0..32 {
+        with_products(&ctx.warp().lanes[lane], |products| {
+            let sums = products.sums.iter_mut().flatten();
+            for (i, sum) in sums.take(product.columns / 2).enumerate() {
+                let row = &rows[lane / 4 + 8 * (i / 2 % 2)];
+                let column = &columns[8 * (i / 4) + 2 * (lane % 4) + i % 2];
+                *sum = row.iter().zip(column).fold(*sum, |sum, (a, b)| sum + a * b);
+            }
+        });
+    }
+}

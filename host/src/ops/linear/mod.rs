@@ -1,0 +1,194 @@
+//! The linear layer: x·wᵀ with what models put behind it. See [`linear`].
+
+mod backward;
+
+pub use backward::{
+    LinearBackward, LinearGradients, linear_backward, linear_backward_into, linear_backward_shape,
+};
+
+use super::gelu::Approximate;
+use super::masked_softmax::Described;
+use super::matmul::{self, Behind, Factors, Plan, Problem};
+use super::pointwise::{check_output, float, on_device, reach};
+use crate::error::{Error, Result};
+use crate::tensor::{Desc, Tensor};
+use kernels_gpu::matmul::activation;
+
+const OP: &str = "linear";
+
+/// What is applied to each number behind a product and its bias.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activation {
+    /// Nothing.
+    #[default]
+    None,
+    /// The larger of the number and 0; NaN stays NaN.
+    Relu,
+    /// [`gelu`](super::gelu()) in one of its forms.
+    Gelu(Approximate),
+}
+
+impl Activation {
+    /// Its number in kernels.
+    fn number(self) -> u32 {
+        match self {
+            Activation::None => activation::NONE,
+            Activation::Relu => activation::RELU,
+            Activation::Gelu(Approximate::Tanh) => activation::GELU_TANH,
+            Activation::Gelu(Approximate::None) => activation::GELU_ERF,
+        }
+    }
+}
+
+/// The parameters of [`linear`].
+#[derive(Debug)]
+pub struct Linear<'a, D = Tensor> {
+    /// `[N]`, added to each row.
+    pub bias: Option<&'a D>,
+    /// What is applied then.
+    pub activation: Activation,
+    /// Added at last; it broadcasts against the result.
+    pub residual: Option<&'a D>,
+}
+
+// By hand, since a derive would want `D: Copy`, and a tensor is not.
+impl<D> Clone for Linear<'_, D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<D> Copy for Linear<'_, D> {}
+
+impl<D> Default for Linear<'_, D> {
+    fn default() -> Self {
+        Linear { bias: None, activation: Activation::None, residual: None }
+    }
+}
+
+/// act(x·weightᵀ + bias) + residual for x `[.., K]` and weight `[N, K]` of one type (f32, f16 or bf16): `[.., N]`,
+/// contiguous.
+///
+/// All of it is computed in f32 behind the product, in one pass, and rounded once. Otherwise as
+/// [`matmul`](super::matmul()).
+///
+/// ```
+/// use warpwright::{Device, Tensor, ops::{self, Activation, Linear}};
+///
+/// let device = Device::cpu();
+/// let x = Tensor::from_slice(&device, &[1, 2], &[1.0f32, 2.0])?;
+/// let weight = Tensor::from_slice(&device, &[3, 2], &[1.0f32, 0.0, 0.0, 1.0, -1.0, -1.0])?;
+/// let bias = Tensor::from_slice(&device, &[3], &[0.5f32, 0.5, 0.5])?;
+/// let layer = Linear { bias: Some(&bias), activation: Activation::Relu, residual: None };
+/// assert_eq!(ops::linear(&x, &weight, &layer)?.to_vec::<f32>()?, [1.5, 2.5, 0.0]);
+/// # Ok::<(), warpwright::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`matmul`](super::matmul()).
+pub fn linear(x: &Tensor, weight: &Tensor, parameters: &Linear) -> Result<Tensor> {
+    let problem = problem(x, weight, parameters)?;
+    let y = output(x, &problem, weight)?;
+    forward(&problem, x, weight, parameters, None, &y)?;
+    Ok(y)
+}
+
+/// [`linear`] into a contiguous tensor of the result's shape, type and device, which must not overlap the operands.
+pub fn linear_into(x: &Tensor, weight: &Tensor, parameters: &Linear, y: &Tensor) -> Result<()> {
+    let problem = problem(x, weight, parameters)?;
+    let inputs: Vec<&Tensor> =
+        [x, weight].into_iter().chain(parameters.bias).chain(parameters.residual).collect();
+    check_output(OP, "y", y, &described(x, weight)?, &inputs)?;
+    forward(&problem, x, weight, parameters, None, &y.adopted(x.device(), OP, "y")?)?;
+    if y.device().same_stream(x.device()) { Ok(()) } else { y.device().wait_for(x.device(), OP) }
+}
+
+/// (y, pre): [`linear`], and what its activation got, x·weightᵀ + bias, rounded: for [`linear_backward`]. Both come from
+/// the same pass.
+///
+/// # Errors
+/// As [`linear`].
+pub fn linear_keeping(x: &Tensor, weight: &Tensor, parameters: &Linear) -> Result<(Tensor, Tensor)> {
+    let problem = problem(x, weight, parameters)?;
+    let (y, pre) = (output(x, &problem, weight)?, output(x, &problem, weight)?);
+    forward(&problem, x, weight, parameters, Some(&pre), &y)?;
+    Ok((y, pre))
+}
+
+/// Checks the arguments of [`linear`] without computing; gives y.
+pub fn linear_shape<D: Described>(x: &D, weight: &D, parameters: &Linear<D>) -> Result<Desc> {
+    problem(x, weight, parameters)?;
+    described(x, weight)
+}
+
+/// How [`linear`] would go about it, for operands that start at multiples of 16 bytes.
+pub fn linear_explain<D: Described>(x: &D, weight: &D, parameters: &Linear<D>) -> Result<Plan> {
+    Ok(problem(x, weight, parameters)?.plan())
+}
+
+/// `[.., N]`.
+fn described<D: Described>(x: &D, weight: &D) -> Result<Desc> {
+    let (x, weight) = (x.described(), weight.described());
+    let mut shape = x.shape().to_vec();
+    shape.pop();
+    shape.extend(weight.shape().first());
+    Desc::contiguous(OP, x.device(), x.dtype(), &shape)
+}
+
+fn output(x: &Tensor, problem: &Problem, weight: &Tensor) -> Result<Tensor> {
+    Tensor::uninit(x.device(), problem.y.dtype(), described(x, weight)?.shape())
+}
+
+/// The factors of x `[.., K]` and weight `[N, K]`: the last dimension but one of x is that of the rows.
+fn factors(op: &'static str, x: &Desc, weight: &Desc) -> Result<Factors> {
+    float(op, "x", x)?;
+    let shape = |arg, required: &str, desc: &Desc| {
+        let (required, got) = (required.to_owned(), desc.shape().to_vec());
+        Err(Error::Shape { op, arg, required, got })
+    };
+    let Some(&k) = x.shape().last() else { return shape("x", "[.., K]", x) };
+    if weight.rank() != 2 || weight.shape()[1] != k {
+        return shape("weight", &format!("[N, {k}]"), weight);
+    }
+    let row = (x.rank() == 1).then(|| x.as_row());
+    Factors::new(op, ("x", row.as_ref().unwrap_or(x), false), ("weight", weight, false))
+}
+
+fn problem<D: Described>(x: &D, weight: &D, parameters: &Linear<D>) -> Result<Problem> {
+    let (x, weight) = (x.described(), weight.described());
+    let factors = factors(OP, x, weight)?;
+    if let Some(bias) = parameters.bias {
+        check_bias(OP, "bias", bias.described(), factors.n, x)?;
+    }
+    let epilogue = matmul::Epilogue { activation: parameters.activation.number(), ..Default::default() };
+    let problem = Problem::new(OP, factors, epilogue, factors.dtype, x.device())?;
+    match parameters.residual {
+        Some(residual) => problem.with_addend("residual", residual.described()),
+        None => Ok(problem),
+    }
+}
+
+/// Wants `[n]` of x's type and device.
+fn check_bias(op: &'static str, arg: &'static str, bias: &Desc, n: usize, x: &Desc) -> Result<()> {
+    if bias.dtype() != x.dtype() {
+        return Err(Error::DType { op, arg, required: x.dtype().to_string(), got: bias.dtype() });
+    }
+    if bias.shape() != [n] {
+        let (required, got) = (format!("[{n}]"), bias.shape().to_vec());
+        return Err(Error::Shape { op, arg, required, got });
+    }
+    on_device(op, arg, bias, x)?;
+    reach(op, arg, bias)
+}
+
+fn forward(
+    problem: &Problem,
+    x: &Tensor,
+    weight: &Tensor,
+    parameters: &Linear,
+    kept: Option<&Tensor>,
+    y: &Tensor,
+) -> Result<()> {
+    let row = if x.rank() == 1 { Some(x.unsqueeze(0)?) } else { None };
+    let behind = Behind { bias: parameters.bias, addend: parameters.residual, aux: kept };
+    matmul::run(problem, row.as_ref().unwrap_or(x), weight, &behind, y)
+}

@@ -1,0 +1,311 @@
+//! From problem to launches.
+
+use cuda_std::divide::Divisor;
+use cuda_std::global::RawView;
+use cuda_std::kernel::Kernel;
+use cuda_std::{Float, Global, GlobalMut, Half};
+use kernels_gpu::matmul::{self as kernels, BAND, Blocks, Epilogue, Matrix, Product, activation, flag};
+
+use super::layout::{Layout, lines};
+use super::plan::{Choice, Plan, Request, Target, instance};
+use super::problem::Problem;
+use crate::dtype::{DType, Element};
+use crate::error::{Error, Result};
+use crate::launch::Grid;
+use crate::tensor::Tensor;
+
+/// The tensors of an epilogue, of the shape of y except for the bias `[n]`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Behind<'a> {
+    pub bias: Option<&'a Tensor>,
+    /// Of any strides.
+    pub addend: Option<&'a Tensor>,
+    /// Where the activation's operand is kept, or where its slope is taken; contiguous.
+    pub aux: Option<&'a Tensor>,
+}
+
+/// Computes y, which matches the problem, on its stream; the operands are those that the problem was made of.
+pub fn run(problem: &Problem, a: &Tensor, b: &Tensor, behind: &Behind, y: &Tensor) -> Result<()> {
+    if y.is_empty() {
+        return Ok(());
+    }
+    let device = y.device();
+    let adopt = |tensor: &Tensor, arg| tensor.adopted(device, problem.op, arg);
+    let (a, b) = (adopt(a, "a")?, adopt(b, "b")?);
+    let bias = behind.bias.map(|bias| contiguous(&adopt(bias, "bias")?)).transpose()?;
+    let aux = behind.aux.map(|aux| adopt(aux, "aux")).transpose()?;
+    let addend = behind.addend.map(|addend| adopt(addend, "c")).transpose()?;
+    match Layout::new(problem) {
+        Some(layout) => dispatch(problem, &layout, [&a, &b], [&bias, &addend, &aux], y),
+        // Dimensions that do not become two: of contiguous copies they become one.
+        None => {
+            let factors = &problem.factors;
+            let copy = |tensor: &Tensor, front: &[usize]| -> Result<Tensor> {
+                let mut shape = front.to_vec();
+                shape.extend(&tensor.shape()[tensor.rank() - 2..]);
+                contiguous(&tensor.expand(&shape)?)
+            };
+            let (a, b) = (copy(&a, &factors.front)?, copy(&b, &factors.front)?);
+            let addend = addend.map(|addend| contiguous(&addend.expand(y.shape())?)).transpose()?;
+            let whole = problem.of_copies(&a, &b);
+            let layout = Layout::new(&whole).ok_or(Error::TooLarge {
+                op: problem.op,
+                what: "dimensions of the batch",
+                limit: 2,
+                got: factors.front.len().to_string(),
+            })?;
+            dispatch(&whole, &layout, [&a, &b], [&bias, &addend, &aux], y)
+        }
+    }
+}
+
+/// The tensor itself or, where it has gaps, a copy.
+fn contiguous(tensor: &Tensor) -> Result<Tensor> {
+    if tensor.is_contiguous() { Ok(tensor.clone()) } else { crate::ops::cast(tensor, tensor.dtype()) }
+}
+
+type Behinds<'a> = [&'a Option<Tensor>; 3];
+
+fn dispatch(
+    problem: &Problem,
+    layout: &Layout,
+    operands: [&Tensor; 2],
+    behind: Behinds,
+    y: &Tensor,
+) -> Result<()> {
+    match problem.factors.dtype {
+        DType::F16 => halves::<half::f16>(problem, layout, operands, behind, y),
+        DType::BF16 => halves::<half::bf16>(problem, layout, operands, behind, y),
+        _ => {
+            let plan =
+                Plan::new(&Request::new(problem, layout, [true; 2]), Target::of(y.device()), problem.choice);
+            let Choice::CudaCores { index } = plan.choice else { unreachable!("f32 has no other kernel") };
+            let kernel = &kernels::cuda_cores::ALL[index];
+            product::<f32>(problem, layout, plan, kernel, operands, behind, y)
+        }
+    }
+}
+
+fn halves<T>(
+    problem: &Problem,
+    layout: &Layout,
+    operands: [&Tensor; 2],
+    behind: Behinds,
+    y: &Tensor,
+) -> Result<()>
+where
+    T: Element
+        + Half
+        + kernels::tensor_cores::Instances
+        + kernels::thin::Instances
+        + kernels::warpgroups::Instances
+        + kernels::repack::Instances
+        + kernels::reduce::Instances,
+{
+    let aligned = operands.map(|tensor| tensor.address().is_multiple_of(16));
+    let plan = Plan::new(&Request::new(problem, layout, aligned), Target::of(y.device()), problem.choice);
+    let mut layout = *layout;
+    let mut held = operands.map(Tensor::clone);
+    let extents = [(layout.m, layout.k), (layout.n, layout.k)];
+    for (i, side) in plan.sides.into_iter().enumerate() {
+        let (rows, cols) = extents[i];
+        let matrix = if i == 0 { &mut layout.a } else { &mut layout.b };
+        if side.copied {
+            held[i] = repacked::<T>(problem.op, &held[i], matrix, [rows, cols], side.along_k, layout.batch)?;
+        }
+        // The step of a single line is any.
+        if let Some(lines) = lines(matrix, rows, cols, T::PER_PACK) {
+            if lines.along_k {
+                matrix.row = lines.step
+            } else {
+                matrix.col = lines.step
+            };
+        }
+    }
+    let kernel: &Kernel<kernels::tensor_cores::Args<T>> = match plan.choice {
+        Choice::Thin { index } => &kernels::thin::kernels::<T>()[index],
+        Choice::TensorCores { shape } => &kernels::tensor_cores::kernels::<T>()[instance(shape, plan.sides)],
+        Choice::Warpgroups { shape } => &kernels::warpgroups::kernels::<T>()[instance(shape, plan.sides)],
+        Choice::CudaCores { .. } => unreachable!("this kernel is for f32"),
+    };
+    product::<T>(problem, &layout, plan, kernel, [&held[0], &held[1]], behind, y)
+}
+
+/// A copy of an operand whose lines start at multiples of 16 bytes, and where it lies.
+fn repacked<T: Element + Half + kernels::repack::Instances>(
+    op: &'static str,
+    tensor: &Tensor,
+    matrix: &mut Matrix,
+    [rows, cols]: [usize; 2],
+    along_k: bool,
+    batch: [usize; 2],
+) -> Result<Tensor> {
+    let (lines, length) = if along_k { (rows, cols) } else { (cols, rows) };
+    let (line_step, step) = if along_k { (matrix.row, matrix.col) } else { (matrix.col, matrix.row) };
+    // What repeats is copied once.
+    let outer = if matrix.outer == 0 { 1 } else { batch[0] };
+    let inner = if matrix.inner == 0 { 1 } else { batch[1] };
+    let pitch = length.next_multiple_of(T::PER_PACK);
+    let copy = Tensor::uninit(tensor.device(), tensor.dtype(), &[outer, inner, lines, pitch])?;
+    let packs = copy.len() / T::PER_PACK;
+    let p = kernels::Repack {
+        source: Matrix { row: line_step, col: step, ..*matrix },
+        packs_of_row: divisor(op, pitch / T::PER_PACK)?,
+        rows: divisor(op, lines)?,
+        inner: divisor(op, inner)?,
+        cols: length as u32,
+        packs: u32::try_from(packs)
+            .ok()
+            .filter(|&packs| packs < 1 << 31)
+            .ok_or_else(|| too_large(op, packs))?,
+    };
+    if packs > 0 {
+        let kernel = &kernels::repack::kernels::<T>()[0];
+        let grid = Grid::covering(packs as u64, kernel.bounds.threads.into())?;
+        // SAFETY: the source has the elements of the operand's layout, the copy whole packs for all lines.
+        unsafe { tensor.device().launch(kernel, grid, (tensor.view::<T>()?, copy.view_mut::<T>()?, p))? };
+    }
+    let (line_step, of_inner) = (pitch as i64, (lines * pitch) as i64);
+    *matrix = Matrix {
+        row: if along_k { line_step } else { 1 },
+        col: if along_k { 1 } else { line_step },
+        outer: if matrix.outer == 0 { 0 } else { of_inner * inner as i64 },
+        inner: if matrix.inner == 0 { 0 } else { of_inner },
+    };
+    Ok(copy)
+}
+
+/// Launches the product and, of splits, the sum of the parts.
+fn product<T: Element + Float + kernels::reduce::Instances>(
+    problem: &Problem,
+    layout: &Layout,
+    plan: Plan,
+    kernel: &Kernel<kernels::tensor_cores::Args<T>>,
+    [a, b]: [&Tensor; 2],
+    [bias, addend, aux]: Behinds,
+    y: &Tensor,
+) -> Result<()> {
+    let (op, device) = (problem.op, y.device());
+    let epilogue = epilogue(problem, layout, [bias, addend, aux], y);
+    let blocks = blocks(op, layout, &plan)?;
+    let grid = Grid::new(plan.blocks(layout.products()))?.shared(plan.shared_bytes);
+    let (bias, addend) = (view::<T>(bias)?, view::<T>(addend)?);
+    // SAFETY: elements of this type, or no memory for a tensor that no flag asks for.
+    let aux = unsafe { GlobalMut::<T>::from_raw(view::<T>(aux)?.raw()) };
+    // SAFETY: as above; an f32 result is reached through the raw view again.
+    let out = unsafe { GlobalMut::<T>::from_raw(y.raw_view()?) };
+    let p = |epilogue| Product {
+        a: layout.a,
+        b: layout.b,
+        blocks,
+        epilogue,
+        k: layout.k as u32,
+        k_of_split: plan.k_of_split as u32,
+    };
+    let (a, b) = (a.view::<T>()?, b.view::<T>()?);
+    if plan.splits == 1 {
+        let args = (a, b, bias, addend, aux, out, p(epilogue));
+        // SAFETY: layout and plan are those of the tensors, of which `Problem` has checked the extents. Memory is
+        // freed in the order of the stream.
+        return unsafe { device.launch(kernel, grid, args) };
+    }
+    let pitch = layout.n.next_multiple_of(4);
+    let [outer, inner] = layout.batch;
+    let parts = Tensor::uninit(device, DType::F32, &[plan.splits, outer, inner, layout.m, pitch])?;
+    let steps = parts.strides();
+    let of_parts = Matrix { row: pitch as i64, col: 1, outer: steps[1] as i64, inner: steps[2] as i64 };
+    let alone = Epilogue {
+        out: of_parts,
+        split: steps[0] as i64,
+        alpha: 1.0,
+        flags: flag::WIDE | flag::PACKED,
+        activation: activation::NONE,
+        ..epilogue
+    };
+    // SAFETY: f32, which the kernel knows from the flag.
+    let (none, out_of_parts) =
+        unsafe { (Global::<T>::from_raw(RawView::none()), GlobalMut::<T>::from_raw(parts.raw_view()?)) };
+    // SAFETY: as above.
+    let no_aux = unsafe { GlobalMut::<T>::from_raw(RawView::none()) };
+    // SAFETY: as for one part; `parts` has room for all.
+    unsafe { device.launch(kernel, grid, (a, b, none, none, no_aux, out_of_parts, p(alone)))? };
+    let packs_of_row = layout.n.div_ceil(T::PER_PACK);
+    let packs = packs_of_row * layout.m * layout.products();
+    let sums = kernels::Partials {
+        blocks,
+        epilogue,
+        partials: of_parts,
+        step: steps[0] as i64,
+        packs_of_row: divisor(op, packs_of_row)?,
+        rows: divisor(op, layout.m)?,
+        packs: packs as u32,
+        splits: plan.splits as u32,
+    };
+    let reduce: &Kernel<kernels::reduce::Args<T>> = &kernels::reduce::kernels::<T>()[0];
+    let grid = Grid::covering(packs as u64, reduce.bounds.threads.into())?;
+    // SAFETY: the partial sums are those of this layout; a plan with splits has few of them.
+    unsafe { device.launch(reduce, grid, (parts.view::<f32>()?, bias, addend, aux, out, sums)) }
+}
+
+/// A view for reading; no memory where there is no tensor.
+fn view<T: Element>(tensor: &Option<Tensor>) -> Result<Global<T>> {
+    match tensor {
+        Some(tensor) => tensor.view::<T>(),
+        // SAFETY: not used, since no flag asks for it.
+        None => Ok(unsafe { Global::from_raw(RawView::none()) }),
+    }
+}
+
+fn epilogue(problem: &Problem, layout: &Layout, [bias, addend, aux]: Behinds, y: &Tensor) -> Epilogue {
+    let wanted = &problem.epilogue;
+    let wide = y.dtype() != problem.factors.dtype;
+    let per_pack = 16 / problem.factors.dtype.size() as i64;
+    let whole =
+        |matrix: &Matrix| [matrix.row, matrix.outer, matrix.inner].iter().all(|step| step % per_pack == 0);
+    let starts = |tensor: &Option<Tensor>| tensor.as_ref().is_none_or(|t| t.address().is_multiple_of(16));
+    let packed = y.address().is_multiple_of(16)
+        && whole(&layout.out)
+        && [bias, addend, aux].into_iter().all(starts)
+        && (addend.is_none() || layout.addend.col == 1 && whole(&layout.addend));
+    let mut flags = 0;
+    let mut set = |flag, when| flags |= if when { flag } else { 0 };
+    set(flag::BIAS, bias.is_some());
+    set(flag::ADDEND, addend.is_some());
+    set(flag::KEEP, aux.is_some() && !wanted.slope);
+    set(flag::SLOPE, wanted.slope);
+    set(flag::WIDE, wide);
+    set(flag::PACKED, packed);
+    Epilogue {
+        out: layout.out,
+        addend: layout.addend,
+        aux: layout.out,
+        split: 0,
+        m: layout.m as u32,
+        n: layout.n as u32,
+        alpha: wanted.alpha,
+        beta: wanted.beta,
+        activation: wanted.activation,
+        flags,
+    }
+}
+
+fn blocks(op: &'static str, layout: &Layout, plan: &Plan) -> Result<Blocks> {
+    let [down, across] = plan.tiles;
+    let last = down % BAND as usize;
+    Ok(Blocks {
+        tiles: divisor(op, down * across)?,
+        band: divisor(op, across * BAND as usize)?,
+        last: divisor(op, last.max(1))?,
+        splits: divisor(op, plan.splits)?,
+        inner: divisor(op, layout.batch[1])?,
+        rows: down as u32,
+    })
+}
+
+fn divisor(op: &'static str, value: usize) -> Result<Divisor> {
+    u32::try_from(value.max(1)).ok().and_then(Divisor::new).ok_or_else(|| too_large(op, value))
+}
+
+fn too_large(op: &'static str, got: usize) -> Error {
+    Error::TooLarge { op, what: "tiles of a launch", limit: (1 << 31) - 1, got: got.to_string() }
+}

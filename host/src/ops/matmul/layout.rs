@@ -1,0 +1,146 @@
+//! How the operands lie in memory, in as few dimensions as kernels count in.
+
+use kernels_gpu::matmul::Matrix;
+
+use super::problem::Problem;
+use crate::shape::{self, Dims, merge};
+
+/// The largest m, n and k: kernels count in 31 bits, with room for a tile.
+pub const MAX_EXTENT: usize = 1 << 30;
+
+/// A product as kernels see it: a batch of up to two dimensions, and steps in elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    /// Products along the batch's outer and inner dimension.
+    pub batch: [usize; 2],
+    pub a: Matrix,
+    pub b: Matrix,
+    pub out: Matrix,
+    pub addend: Matrix,
+}
+
+impl Layout {
+    /// `None` where the batch keeps more than two dimensions.
+    pub fn new(problem: &Problem) -> Option<Layout> {
+        let [a, b] = problem.factors.strides;
+        Layout::of(problem, a, b, problem.addend)
+    }
+
+    /// That of contiguous copies of all operands.
+    pub fn contiguous(problem: &Problem) -> Layout {
+        let factors = &problem.factors;
+        let of = |rows: usize, cols: usize| {
+            let mut shape = factors.front;
+            shape.push(rows);
+            shape.push(cols);
+            shape::contiguous_strides(&shape)
+        };
+        let steps = |strides: Dims<isize>| {
+            let rank = factors.front.len();
+            (front_of(&strides, rank), strides[rank], strides[rank + 1])
+        };
+        let (a, b) = (of(factors.m, factors.k), of(factors.n, factors.k));
+        let addend = problem.addend.map(|_| of(factors.m, factors.n));
+        Layout::of(problem, steps(a), steps(b), addend).expect("contiguous dimensions become one")
+    }
+
+    fn of(
+        problem: &Problem,
+        (a_front, a_row, a_col): (Dims<isize>, isize, isize),
+        (b_front, b_row, b_col): (Dims<isize>, isize, isize),
+        addend: Option<Dims<isize>>,
+    ) -> Option<Layout> {
+        let factors = &problem.factors;
+        let rank = factors.front.len();
+        let out = shape::contiguous_strides(problem.y.shape());
+        let addend = addend.unwrap_or(out);
+        // One b for all: the dimensions in front are rows of a.
+        let shared =
+            factors.front.iter().zip(b_front.iter()).all(|(&extent, &step)| extent == 1 || step == 0);
+        let mut shape = factors.front;
+        let mut fronts = [a_front, b_front, front_of(&out, rank), front_of(&addend, rank)];
+        if shared {
+            shape.push(factors.m);
+            for (front, row) in fronts.iter_mut().zip([a_row, 0, out[rank], addend[rank]]) {
+                front.push(row);
+            }
+        }
+        let [a, b, o, d] = fronts;
+        let merged = merge(&shape, [&a, &b, &o, &d]);
+        let mut extents = merged.shape;
+        let mut steps = merged.strides;
+        let (m, rows) = match shared {
+            true => {
+                let m = pop(&mut extents).unwrap_or(1);
+                (m, steps.each_mut().map(|steps| pop(steps).unwrap_or(0)))
+            }
+            false => (factors.m, [a_row, b_row, out[rank], addend[rank]]),
+        };
+        if extents.len() > 2 {
+            return None;
+        }
+        let last =
+            |dims: &Dims<isize>, back: usize| dims.len().checked_sub(back).map_or(0, |dim| dims[dim]) as i64;
+        let matrix = |side: usize, row: isize, col: isize| Matrix {
+            row: row as i64,
+            col: col as i64,
+            outer: last(&steps[side], 2),
+            inner: last(&steps[side], 1),
+        };
+        let extent = |back: usize| extents.len().checked_sub(back).map_or(1, |dim| extents[dim]);
+        Some(Layout {
+            m,
+            n: factors.n,
+            k: problem.k(),
+            batch: [extent(2), extent(1)],
+            a: matrix(0, rows[0], a_col),
+            b: matrix(1, b_row, b_col),
+            out: matrix(2, rows[2], 1),
+            addend: matrix(3, rows[3], addend[rank + 1]),
+        })
+    }
+
+    /// Products of the batch.
+    pub fn products(&self) -> usize {
+        self.batch[0] * self.batch[1]
+    }
+}
+
+fn pop<T: Copy + Default>(dims: &mut Dims<T>) -> Option<T> {
+    let last = *dims.last()?;
+    *dims = dims.without(dims.len() - 1);
+    Some(last)
+}
+
+fn front_of(strides: &Dims<isize>, rank: usize) -> Dims<isize> {
+    let mut front = Dims::new();
+    strides[..rank].iter().for_each(|&stride| front.push(stride));
+    front
+}
+
+/// How a 16-bit operand of `rows` rows and `cols` columns can be read in packs: along its columns (k) or along its rows,
+/// and how far its lines are apart. `None` where it has to be copied.
+pub fn lines(matrix: &Matrix, rows: usize, cols: usize, per_pack: usize) -> Option<Lines> {
+    let whole = |step: i64| step.rem_euclid(per_pack as i64) == 0;
+    if !whole(matrix.outer) || !whole(matrix.inner) {
+        return None;
+    }
+    // A single row or column has no step.
+    let of = |along: i64, along_extent: usize, across: i64, across_extent: usize| {
+        let fits = (along == 1 || along_extent <= 1) && (whole(across) || across_extent <= 1);
+        fits.then(|| if across_extent <= 1 { along_extent.next_multiple_of(per_pack) as i64 } else { across })
+    };
+    let along_k = of(matrix.col, cols, matrix.row, rows).map(|step| Lines { along_k: true, step });
+    along_k.or_else(|| of(matrix.row, rows, matrix.col, cols).map(|step| Lines { along_k: false, step }))
+}
+
+/// Lines of an operand that start at multiples of 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lines {
+    pub along_k: bool,
+    /// Elements from line to line.
+    pub step: i64,
+}

@@ -1,0 +1,161 @@
+//! Products of matrices. See [`matmul`].
+
+mod launch;
+mod layout;
+mod plan;
+mod problem;
+#[cfg(test)]
+mod tests;
+
+pub use plan::{Choice, Plan};
+
+pub(super) use launch::{Behind, run};
+pub(super) use layout::MAX_EXTENT;
+pub(super) use problem::{Epilogue, Factors, Problem};
+
+use super::masked_softmax::Described;
+use super::pointwise::{check_output, float};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::shape;
+use crate::tensor::{Desc, Tensor};
+
+const OP: &str = "matmul";
+
+/// The parameters of [`matmul`].
+#[derive(Debug)]
+pub struct Matmul<'a, D = Tensor> {
+    /// Take a's last two dimensions in the other order.
+    pub transpose_a: bool,
+    /// Take b's last two dimensions in the other order.
+    pub transpose_b: bool,
+    /// The factor of the product. Where it is 0, a and b are not read.
+    pub alpha: f32,
+    /// The factor of c. Where it is 0, c is not read.
+    pub beta: f32,
+    /// What is added, of the operands' type; it broadcasts against the product.
+    pub c: Option<&'a D>,
+    /// The type of the result: the operands', which it is where absent, or f32.
+    pub out: Option<DType>,
+}
+
+// By hand, since a derive would want `D: Copy`, and a tensor is not.
+impl<D> Clone for Matmul<'_, D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<D> Copy for Matmul<'_, D> {}
+
+impl<D> Default for Matmul<'_, D> {
+    fn default() -> Self {
+        Matmul { transpose_a: false, transpose_b: false, alpha: 1.0, beta: 1.0, c: None, out: None }
+    }
+}
+
+/// alpha·a·b + beta·c for a `[.., M, K]` and b `[.., K, N]` of one type (f32, f16 or bf16), either transposed if asked; the
+/// result is `[.., M, N]` and contiguous. Dimensions in front broadcast.
+///
+/// Sums are in f32 and rounded once, behind c. Products of f32 are in f32. Every extent may be 0; without terms the sums
+/// are 0. The order of additions depends on the shapes, strides and the GPU alone: the same input gives the same bits.
+///
+/// Any strides are accepted. 16-bit operands whose rows or columns start at multiples of 16 bytes are read as they lie;
+/// others are copied first, which [`explain`] tells.
+///
+/// ```
+/// use warpwright::{Device, Tensor, ops::{self, Matmul}};
+///
+/// let device = Device::cpu();
+/// let a = Tensor::from_slice(&device, &[2, 2], &[1.0f32, 2.0, 3.0, 4.0])?;
+/// let b = Tensor::from_slice(&device, &[1, 2], &[10.0f32, 1.0])?;
+/// let y = ops::matmul(&a, &b, &Matmul { transpose_b: true, ..Default::default() })?;
+/// assert_eq!((y.shape(), y.to_vec::<f32>()?), (&[2, 1][..], vec![12.0, 34.0]));
+/// # Ok::<(), warpwright::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Shape`](Error::Shape), [`DType`](Error::DType) and [`DeviceMismatch`](Error::DeviceMismatch) for tensors that do
+/// not fit, [`Strides`](Error::Strides) for negative strides, [`TooLarge`](Error::TooLarge) for extents of 2³⁰ and more
+/// and for more than 2³¹ tiles, [`OutOfMemory`](Error::OutOfMemory).
+pub fn matmul(a: &Tensor, b: &Tensor, parameters: &Matmul) -> Result<Tensor> {
+    let problem = problem(a, b, parameters)?;
+    let y = Tensor::uninit(a.device(), problem.y.dtype(), problem.y.shape())?;
+    forward(&problem, a, b, parameters, &y)?;
+    Ok(y)
+}
+
+/// [`matmul`] into a contiguous tensor of the result's shape, type and device, which must not overlap the operands.
+pub fn matmul_into(a: &Tensor, b: &Tensor, parameters: &Matmul, y: &Tensor) -> Result<()> {
+    into(a, b, parameters, y, None)
+}
+
+/// [`matmul_into`] by a kernel of the caller's choice, one of [`candidates`]: for tests of each kernel, and for tuning
+/// the model.
+pub fn matmul_into_by(choice: Choice, a: &Tensor, b: &Tensor, parameters: &Matmul, y: &Tensor) -> Result<()> {
+    into(a, b, parameters, y, Some(choice))
+}
+
+fn into(a: &Tensor, b: &Tensor, parameters: &Matmul, y: &Tensor, choice: Option<Choice>) -> Result<()> {
+    let problem = Problem { choice, ..problem(a, b, parameters)? };
+    let inputs: Vec<&Tensor> = [a, b].into_iter().chain(parameters.c).collect();
+    check_output(OP, "y", y, &problem.y, &inputs)?;
+    forward(&problem, a, b, parameters, &y.adopted(a.device(), OP, "y")?)?;
+    if y.device().same_stream(a.device()) { Ok(()) } else { y.device().wait_for(a.device(), OP) }
+}
+
+/// Checks the arguments of [`matmul`] without computing; gives the result.
+pub fn matmul_shape<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Result<Desc> {
+    Ok(problem(a, b, parameters)?.y)
+}
+
+/// How [`matmul`] would go about it, for operands that start at multiples of 16 bytes.
+pub fn explain<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Result<Plan> {
+    Ok(problem(a, b, parameters)?.plan())
+}
+
+/// The ways that [`matmul`] could go about it, one for each kernel, the one that it takes first.
+pub fn candidates<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Result<Vec<Plan>> {
+    Ok(problem(a, b, parameters)?.plans())
+}
+
+/// The operands with rows along m and n and columns along k.
+fn factors<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Result<Factors> {
+    let (a, b) = (a.described(), b.described());
+    float(OP, "a", a)?;
+    Factors::new(OP, ("a", a, parameters.transpose_a), ("b", b, !parameters.transpose_b))
+}
+
+fn problem<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Result<Problem> {
+    let factors = factors(a, b, parameters)?;
+    let dtype = factors.dtype;
+    for (arg, value) in [("alpha", parameters.alpha), ("beta", parameters.beta)] {
+        if !value.is_finite() {
+            let (required, got) = ("finite".to_owned(), value.to_string());
+            return Err(Error::Parameter { op: OP, arg, required, got });
+        }
+    }
+    let out = match parameters.out {
+        None => dtype,
+        Some(out) if out == dtype || out == DType::F32 => out,
+        Some(got) => {
+            let required = if dtype == DType::F32 { "f32".to_owned() } else { format!("{dtype} or f32") };
+            return Err(Error::DType { op: OP, arg: "out", required, got });
+        }
+    };
+    let epilogue = Epilogue { alpha: parameters.alpha, beta: parameters.beta, ..Epilogue::default() };
+    let problem = Problem::new(OP, factors, epilogue, out, a.described().device())?;
+    match parameters.c {
+        Some(c) => problem.with_addend("c", c.described()),
+        None => Ok(problem),
+    }
+}
+
+fn forward(problem: &Problem, a: &Tensor, b: &Tensor, parameters: &Matmul, y: &Tensor) -> Result<()> {
+    let addend = parameters.c.filter(|_| parameters.beta != 0.0);
+    run(problem, a, b, &Behind { addend, ..Behind::default() }, y)
+}
+
+/// The strides of `desc` as if its shape were `to`, outermost first.
+fn broadcast(op: &'static str, arg: &'static str, desc: &Desc, to: &[usize]) -> Result<shape::Dims<isize>> {
+    shape::broadcast_strides(op, arg, desc.shape(), desc.strides(), to)
+}

@@ -1,0 +1,345 @@
+//! What is chosen: the kernel, its tiles and the splits of k, by a model of the time that each would take.
+//!
+//! A kernel's blocks run in waves. A full wave takes as long as a multiprocessor's blocks take at the instance's
+//! rate; the last one as long as its fullest multiprocessor takes, but not less than a single block alone, which waits
+//! for its own latencies. No product takes less than its bytes take. Splitting k makes more blocks of less work, and
+//! costs a second launch that reads the partial sums. Rates are measured, on an H200.
+
+use std::fmt;
+
+use kernels_gpu::matmul as kernels;
+
+use super::layout::{Layout, lines};
+use super::problem::Problem;
+use crate::device::Device;
+use crate::dtype::DType;
+
+/// The GPU that a plan is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Multiprocessors.
+    pub sms: u32,
+    /// Bytes of shared memory of a multiprocessor.
+    pub shared_bytes: u32,
+    /// Hopper's instructions.
+    pub warpgroups: bool,
+}
+
+/// What plans for the CPU are for.
+const HOPPER: Target = Target { sms: 132, shared_bytes: 228 << 10, warpgroups: true };
+
+impl Target {
+    /// The target of tensors on `device`.
+    pub fn of(device: &Device) -> Target {
+        device.info().map_or(HOPPER, |info| Target {
+            sms: info.sm_count,
+            shared_bytes: info.max_shared_per_sm,
+            warpgroups: info.arch == (9, 0),
+        })
+    }
+}
+
+/// How an operand is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// Its columns, along k, are neighbours in memory; else its rows are.
+    pub along_k: bool,
+    /// It is copied first, into rows or columns that start at multiples of 16 bytes.
+    pub copied: bool,
+}
+
+/// What a plan depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    /// Products.
+    pub batch: usize,
+    pub dtype: DType,
+    pub sides: [Side; 2],
+}
+
+impl Request {
+    /// `aligned` tells whether a and b start at multiples of 16 bytes.
+    pub(crate) fn new(problem: &Problem, layout: &Layout, aligned: [bool; 2]) -> Request {
+        let dtype = problem.factors.dtype;
+        let side = |matrix: &kernels::Matrix, rows: usize, aligned: bool| match dtype {
+            DType::F32 => Side { along_k: matrix.col == 1, copied: false },
+            _ => match lines(matrix, rows, layout.k, 16 / dtype.size()).filter(|_| aligned) {
+                Some(lines) => Side { along_k: lines.along_k, copied: false },
+                None => Side { along_k: matrix.col <= matrix.row, copied: true },
+            },
+        };
+        Request {
+            m: layout.m,
+            n: layout.n,
+            k: layout.k,
+            batch: layout.products(),
+            dtype,
+            sides: [side(&layout.a, layout.m, aligned[0]), side(&layout.b, layout.n, aligned[1])],
+        }
+    }
+}
+
+/// Which kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// `tensor_cores`, with tiles of this shape.
+    TensorCores {
+        /// Number in the table of shapes.
+        shape: usize,
+    },
+    /// `warpgroups`, with tiles of this shape.
+    Warpgroups {
+        /// Number in the table of shapes.
+        shape: usize,
+    },
+    /// `thin`, with as many fragments of a.
+    Thin {
+        /// The instance.
+        index: usize,
+    },
+    /// `cuda_cores`.
+    CudaCores {
+        /// The instance.
+        index: usize,
+    },
+}
+
+/// A kernel and its launch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    /// The kernel.
+    pub choice: Choice,
+    /// How a and b are read.
+    pub sides: [Side; 2],
+    /// Rows and columns of a tile.
+    pub tile: [u32; 2],
+    /// Tiles of a product, down and across.
+    pub tiles: [usize; 2],
+    /// Parts of k.
+    pub splits: usize,
+    /// Terms of a part.
+    pub k_of_split: usize,
+    /// Bytes of shared memory of a block.
+    pub shared_bytes: u32,
+    /// What the model expects, without copies of operands.
+    pub microseconds: f64,
+}
+
+/// A tile that a kernel offers.
+#[derive(Clone, Copy, Debug)]
+struct Tile {
+    choice: Choice,
+    rows: u32,
+    cols: u32,
+    shared_bytes: u32,
+    /// Blocks of a multiprocessor.
+    resident: u32,
+    /// Multiplications and additions of a multiprocessor full of blocks, in each nanosecond.
+    rate: f64,
+}
+
+/// Terms of a split are a multiple of every kernel's depth.
+const DEPTH: usize = 64;
+/// Fewer terms are not worth a block of their own.
+const LEAST_TERMS: usize = 256;
+/// Most parts of k.
+const MOST_SPLITS: usize = 32;
+/// Most bytes of partial sums.
+const MOST_PARTIALS: usize = 64 << 20;
+/// Microseconds that a launch takes by itself.
+const LAUNCH: f64 = 2.0;
+/// Microseconds from the start of a block to its first product, and from its last to its end.
+const FILL: f64 = 2.5;
+/// How much longer a block takes alone on a multiprocessor than its share of a full one's work.
+const ALONE: f64 = 1.4;
+/// Bytes in a nanosecond from memory, for a whole GPU, and of partial sums, which lie in L2.
+const MEMORY: f64 = 3800.0;
+const CACHE: f64 = 5000.0;
+
+/// Each instance of `tensor_cores` and `warpgroups` in four layouts, for both types alike.
+const LAYOUTS: usize = 4;
+
+/// The instance of `tensor_cores` or `warpgroups` with tiles of a shape, for operands read this way.
+pub fn instance(shape: usize, sides: [Side; 2]) -> usize {
+    shape * LAYOUTS + 2 * usize::from(!sides[0].along_k) + usize::from(!sides[1].along_k)
+}
+
+impl Plan {
+    /// The fastest by the model, of one kernel if so; of another where that one cannot serve.
+    pub(crate) fn new(request: &Request, target: Target, choice: Option<Choice>) -> Plan {
+        let faster = |best: Plan, plan: Plan| {
+            let wanted = |plan: &Plan| choice.is_some_and(|choice| plan.choice == choice);
+            match (wanted(&best), wanted(&plan)) {
+                (true, false) => best,
+                (false, true) => plan,
+                _ if plan.microseconds < best.microseconds => plan,
+                _ => best,
+            }
+        };
+        let plans = Plan::candidates(request, target);
+        plans.into_iter().reduce(faster).expect("there is a tile for each type")
+    }
+
+    /// The fastest of each kernel, the fastest first.
+    pub(crate) fn of_each_kernel(request: &Request, target: Target) -> Vec<Plan> {
+        let mut plans = Plan::candidates(request, target);
+        plans.sort_by(|a, b| a.microseconds.total_cmp(&b.microseconds));
+        let mut kept: Vec<Plan> = Vec::new();
+        for plan in plans {
+            if kept.iter().all(|other| other.choice != plan.choice) {
+                kept.push(plan);
+            }
+        }
+        kept
+    }
+
+    /// Every kernel with every split that is worth a thought.
+    pub(crate) fn candidates(request: &Request, target: Target) -> Vec<Plan> {
+        let mut plans = Vec::new();
+        for tile in tiles(request, target) {
+            let most = match tile.choice {
+                Choice::Thin { .. } => 1,
+                _ => (request.k / LEAST_TERMS).clamp(1, MOST_SPLITS),
+            };
+            plans.extend((1..=most).filter_map(|splits| tile.plan(request, target, splits)));
+        }
+        plans
+    }
+
+    /// Blocks of the launch.
+    pub fn blocks(&self, batch: usize) -> u64 {
+        (self.tiles[0] * self.tiles[1] * self.splits) as u64 * batch as u64
+    }
+}
+
+fn tiles(request: &Request, target: Target) -> Vec<Tile> {
+    if request.dtype == DType::F32 {
+        let instances = kernels::cuda_cores::ALL.iter().enumerate();
+        return instances
+            .map(|(index, kernel)| {
+                let side = |name| 8 * kernel.constant(name) as u32;
+                let (rows, cols) = (side("THREADS_M"), side("THREADS_N"));
+                Tile {
+                    choice: Choice::CudaCores { index },
+                    rows,
+                    cols,
+                    shared_bytes: kernels::f32_shared_bytes(rows, cols),
+                    resident: kernel.bounds.min_blocks,
+                    rate: F32_RATES[index],
+                }
+            })
+            .collect();
+    }
+    let instances = kernels::tensor_cores::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
+    let mut tiles: Vec<Tile> = instances
+        .map(|(shape, kernel)| {
+            let of = |name| kernel.constant(name) as u32;
+            let (rows, cols) = (of("WARPS_M") * of("MI") * 16, of("WARPS_N") * of("NI") * 8);
+            Tile {
+                choice: Choice::TensorCores { shape },
+                rows,
+                cols,
+                shared_bytes: kernels::shared_bytes(rows, cols, of("STEPS") * 16, of("STAGES")),
+                resident: kernel.bounds.min_blocks,
+                rate: HALF_RATES[shape],
+            }
+        })
+        .collect();
+    let wide = kernels::warpgroups::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
+    tiles.extend(wide.filter(|_| target.warpgroups).map(|(shape, kernel)| {
+        let cols = 2 * kernel.constant("SUMS") as u32;
+        Tile {
+            choice: Choice::Warpgroups { shape },
+            rows: kernels::WIDE_ROWS,
+            cols,
+            shared_bytes: kernels::wide_shared_bytes(cols, kernel.constant("STAGES") as u32),
+            resident: kernel.bounds.min_blocks,
+            rate: WIDE_RATES[shape],
+        }
+    }));
+    let along_k = request.sides.iter().all(|side| side.along_k);
+    let thin = kernels::thin::kernels::<half::bf16>()
+        .iter()
+        .enumerate()
+        .find(|(_, kernel)| request.m <= kernel.constant("FRAGMENTS") * kernels::THIN_ROWS as usize);
+    if let Some((index, kernel)) = thin.filter(|_| along_k && request.k.is_multiple_of(8)) {
+        tiles.push(Tile {
+            choice: Choice::Thin { index },
+            rows: kernels::THIN_ROWS * kernel.constant("FRAGMENTS") as u32,
+            cols: kernels::THIN_COLS,
+            shared_bytes: 0,
+            resident: kernel.bounds.min_blocks,
+            // Bytes are what counts.
+            rate: HALF_RATES[0],
+        });
+    }
+    tiles
+}
+
+/// Rates of the instances of `cuda_cores`, and of the shapes of `warpgroups` and `tensor_cores`: from the times of
+/// 4096·4096·4096 and 3072·4096·1024.
+const F32_RATES: [f64; 2] = [125.0, 103.0];
+const WIDE_RATES: [f64; 2] = [1900.0, 1630.0];
+const HALF_RATES: [f64; 3] = [1450.0, 1180.0, 920.0];
+
+impl Tile {
+    /// `None` for splits without terms, and for partial sums that take too much memory.
+    fn plan(&self, request: &Request, target: Target, splits: usize) -> Option<Plan> {
+        let Request { m, n, k, batch, dtype, sides } = *request;
+        let k_of_split = k.div_ceil(splits).next_multiple_of(DEPTH).max(DEPTH);
+        let partials = if splits > 1 { splits * batch * m * n.next_multiple_of(4) * 4 } else { 0 };
+        if k.div_ceil(k_of_split).max(1) != splits || partials > MOST_PARTIALS {
+            return None;
+        }
+        let tiles = [m.div_ceil(self.rows as usize), n.div_ceil(self.cols as usize)];
+        let blocks = (tiles[0] * tiles[1] * splits * batch) as f64;
+        let fitting = target.shared_bytes.checked_div(self.shared_bytes).unwrap_or(self.resident);
+        let resident = f64::from(self.resident.min(fitting).max(1));
+        let sms = f64::from(target.sms);
+        // Of one block, at its share of a multiprocessor's rate.
+        let work = f64::from(self.rows) * f64::from(self.cols) * k_of_split.min(k) as f64 / self.rate / 1e3;
+        let waves = (blocks / (sms * resident)).floor();
+        let rest = ((blocks - waves * sms * resident) / sms).ceil();
+        // An instance whose blocks are alone has been measured alone.
+        let last = if rest > 0.0 { (rest * work).max(work * ALONE.min(resident)) } else { 0.0 };
+        let compute = waves * (resident * work + FILL) + last + if rest > 0.0 { FILL } else { 0.0 };
+        let bytes = (batch * (m * k + n * k + m * n) * dtype.size()) as f64;
+        let reduce = if splits > 1 { LAUNCH + 2.0 * partials as f64 / CACHE / 1e3 } else { 0.0 };
+        Some(Plan {
+            choice: self.choice,
+            sides,
+            tile: [self.rows, self.cols],
+            tiles,
+            splits,
+            k_of_split,
+            shared_bytes: self.shared_bytes,
+            microseconds: LAUNCH + compute.max(bytes / MEMORY / 1e3) + reduce,
+        })
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.choice {
+            Choice::TensorCores { .. } => "tensor_cores",
+            Choice::Warpgroups { .. } => "warpgroups",
+            Choice::Thin { .. } => "thin",
+            Choice::CudaCores { .. } => "cuda_cores",
+        };
+        let [rows, cols] = self.tile;
+        let [down, across] = self.tiles;
+        write!(f, "{name} {rows}x{cols}, {down}x{across} tiles")?;
+        if self.splits > 1 {
+            write!(f, ", k in {} parts of {}", self.splits, self.k_of_split)?;
+        }
+        for (name, side) in ["a", "b"].iter().zip(self.sides) {
+            let along = if side.along_k { "k" } else { "its rows" };
+            let copied = if side.copied { ", copied first" } else { "" };
+            write!(f, "; {name} along {along}{copied}")?;
+        }
+        Ok(())
+    }
+}

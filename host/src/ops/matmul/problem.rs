@@ -1,0 +1,192 @@
+//! What is asked: the checked operands, as extents and strides.
+
+use kernels_gpu::matmul::activation;
+
+use super::broadcast;
+use super::layout::{Layout, MAX_EXTENT};
+use super::plan::{Choice, Plan, Request, Target};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ops::pointwise::{on_device, reach};
+use crate::shape::{self, Dims};
+use crate::tensor::{Desc, Tensor};
+
+/// The two operands: a with rows along m and b with rows along n, both with columns along k.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Factors {
+    pub dtype: DType,
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    /// The dimensions in front, of the result.
+    pub front: Dims<usize>,
+    /// Strides of the dimensions in front, of the rows and of the columns, of a and b.
+    pub strides: [(Dims<isize>, isize, isize); 2],
+    /// Whether the last dimension of a and b is that of the rows.
+    pub swapped: [bool; 2],
+}
+
+/// Those of an operand with all dimensions in front.
+fn strides(desc: &Desc, swapped: bool) -> (Dims<isize>, isize, isize) {
+    let (front, last) = desc.strides().split_at(desc.rank() - 2);
+    let (rows, cols) = if swapped { (last[1], last[0]) } else { (last[0], last[1]) };
+    let mut steps = Dims::new();
+    front.iter().for_each(|&step| steps.push(step));
+    (steps, rows, cols)
+}
+
+impl Factors {
+    /// Of `[.., rows, columns]` or, where `swapped`, `[.., columns, rows]`.
+    pub fn new(
+        op: &'static str,
+        (a_arg, a, a_swapped): (&'static str, &Desc, bool),
+        (b_arg, b, b_swapped): (&'static str, &Desc, bool),
+    ) -> Result<Factors> {
+        if b.dtype() != a.dtype() {
+            let required = a.dtype().to_string();
+            return Err(Error::DType { op, arg: b_arg, required, got: b.dtype() });
+        }
+        on_device(op, b_arg, b, a)?;
+        let of = |arg, desc: &Desc, swapped: bool, required: &str| {
+            let rank = desc.rank();
+            if rank < 2 {
+                let (required, got) = (required.to_owned(), desc.shape().to_vec());
+                return Err(Error::Shape { op, arg, required, got });
+            }
+            reach(op, arg, desc)?;
+            let (rows, cols) = if swapped { (rank - 1, rank - 2) } else { (rank - 2, rank - 1) };
+            Ok((desc.shape()[rows], desc.shape()[cols]))
+        };
+        let (m, k) = of(a_arg, a, a_swapped, if a_swapped { "[.., K, M]" } else { "[.., M, K]" })?;
+        let (n, b_k) = of(b_arg, b, b_swapped, if b_swapped { "[.., K, N]" } else { "[.., N, K]" })?;
+        if b_k != k {
+            let required = if b_swapped { format!("[.., {k}, N]") } else { format!("[.., N, {k}]") };
+            return Err(Error::Shape { op, arg: b_arg, required, got: b.shape().to_vec() });
+        }
+        let front = front(op, b_arg, a, b)?;
+        let steps = |arg, desc: &Desc, swapped| {
+            let (steps, row, col) = strides(desc, swapped);
+            let front = shape::broadcast_strides(op, arg, &desc.shape()[..steps.len()], &steps, &front)?;
+            Ok((front, row, col))
+        };
+        let strides = [steps(a_arg, a, a_swapped)?, steps(b_arg, b, b_swapped)?];
+        for (what, extent) in [("rows", m), ("columns", n), ("terms", k)] {
+            if extent > MAX_EXTENT {
+                let (limit, got) = (MAX_EXTENT as u64, extent.to_string());
+                return Err(Error::TooLarge { op, what, limit, got });
+            }
+        }
+        let swapped = [a_swapped, b_swapped];
+        Ok(Factors { dtype: a.dtype(), m, n, k, front, strides, swapped })
+    }
+}
+
+/// The dimensions in front of both, broadcast.
+fn front(op: &'static str, b_arg: &'static str, a: &Desc, b: &Desc) -> Result<Dims<usize>> {
+    let (of_a, of_b) = (&a.shape()[..a.rank() - 2], &b.shape()[..b.rank() - 2]);
+    let rank = of_a.len().max(of_b.len());
+    let mut front = Dims::zeros(rank);
+    for (back, extent) in front.iter_mut().rev().enumerate() {
+        let at = |of: &[usize]| of.len().checked_sub(back + 1).map_or(1, |dim| of[dim]);
+        *extent = match (at(of_a), at(of_b)) {
+            (1, other) => other,
+            (same, 1) => same,
+            (same, other) if same == other => same,
+            _ => {
+                let required = format!("dimensions in front that broadcast with {of_a:?}");
+                return Err(Error::Shape { op, arg: b_arg, required, got: b.shape().to_vec() });
+            }
+        };
+    }
+    Ok(front)
+}
+
+/// What is done with the sums.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Epilogue {
+    pub alpha: f32,
+    pub beta: f32,
+    /// One of [`activation`].
+    pub activation: u32,
+    /// Multiply by slopes at the auxiliary tensor instead.
+    pub slope: bool,
+}
+
+impl Default for Epilogue {
+    fn default() -> Self {
+        Epilogue { alpha: 1.0, beta: 1.0, activation: activation::NONE, slope: false }
+    }
+}
+
+/// A checked request.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub op: &'static str,
+    pub factors: Factors,
+    pub epilogue: Epilogue,
+    /// The result, `[front.., m, n]`, contiguous.
+    pub y: Desc,
+    /// The strides of what is added, as those of y.
+    pub addend: Option<Dims<isize>>,
+    /// The kernel that the caller wants.
+    pub choice: Option<Choice>,
+}
+
+impl Problem {
+    /// The result has type `out` and shape `[front.., m, n]`.
+    pub fn new(
+        op: &'static str,
+        factors: Factors,
+        epilogue: Epilogue,
+        out: DType,
+        device: &crate::Device,
+    ) -> Result<Problem> {
+        let mut shape = factors.front.to_vec();
+        shape.extend([factors.m, factors.n]);
+        let y = Desc::contiguous(op, device, out, &shape)?;
+        Ok(Problem { op, factors, epilogue, y, addend: None, choice: None })
+    }
+
+    /// With something added.
+    pub fn with_addend(self, arg: &'static str, addend: &Desc) -> Result<Problem> {
+        if addend.dtype() != self.factors.dtype {
+            let required = self.factors.dtype.to_string();
+            return Err(Error::DType { op: self.op, arg, required, got: addend.dtype() });
+        }
+        on_device(self.op, arg, addend, &self.y)?;
+        reach(self.op, arg, addend)?;
+        let strides = broadcast(self.op, arg, addend, self.y.shape())?;
+        Ok(Problem { addend: Some(strides), ..self })
+    }
+
+    /// The same of contiguous copies with all dimensions in front.
+    pub fn of_copies(&self, a: &Tensor, b: &Tensor) -> Problem {
+        let mut factors = self.factors;
+        factors.strides = [strides(a.desc(), factors.swapped[0]), strides(b.desc(), factors.swapped[1])];
+        let addend = self.addend.map(|_| shape::contiguous_strides(self.y.shape()));
+        let (op, epilogue, choice) = (self.op, self.epilogue, self.choice);
+        Problem { op, factors, epilogue, y: self.y.clone(), addend, choice }
+    }
+
+    /// Terms that are summed: none where alpha is 0.
+    pub fn k(&self) -> usize {
+        if self.epilogue.alpha == 0.0 { 0 } else { self.factors.k }
+    }
+
+    /// What a plan depends on, for operands that start at multiples of 16 bytes.
+    fn request(&self) -> Request {
+        // Operands in more dimensions than kernels count in would be copied.
+        let layout = Layout::new(self).unwrap_or_else(|| Layout::contiguous(self));
+        Request::new(self, &layout, [true; 2])
+    }
+
+    /// The plan for operands that start at multiples of 16 bytes.
+    pub fn plan(&self) -> Plan {
+        Plan::new(&self.request(), Target::of(self.y.device()), self.choice)
+    }
+
+    /// The plan of each kernel that can serve, the fastest first.
+    pub fn plans(&self) -> Vec<Plan> {
+        Plan::of_each_kernel(&self.request(), Target::of(self.y.device()))
+    }
+}

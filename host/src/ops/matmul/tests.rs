@@ -1,0 +1,148 @@
+use super::layout::{Lines, lines};
+use super::plan::{Choice, Plan, Request, Side, Target, instance};
+use crate::dtype::DType;
+use kernels_gpu::matmul::{Matrix, tensor_cores};
+
+const TARGET: Target = Target { sms: 132, shared_bytes: 228 << 10, warpgroups: false };
+const ALONG_K: Side = Side { along_k: true, copied: false };
+
+fn request([m, n, k]: [usize; 3], dtype: DType) -> Request {
+    Request { m, n, k, batch: 1, dtype, sides: [ALONG_K; 2] }
+}
+
+fn plan(shape: [usize; 3], dtype: DType) -> Plan {
+    Plan::new(&request(shape, dtype), TARGET, None)
+}
+
+#[test]
+fn every_plan_covers_the_product() {
+    for dtype in [DType::F32, DType::BF16] {
+        for shape in [
+            [1, 1, 0],
+            [1, 4096, 4096],
+            [17, 33, 100_000],
+            [128, 128, 64],
+            [4096, 4096, 4096],
+            [70_000, 5, 3],
+        ] {
+            let request = request(shape, dtype);
+            let plans = Plan::candidates(&request, TARGET);
+            let best = Plan::new(&request, TARGET, None);
+            assert!(plans.iter().all(|plan| plan.microseconds >= best.microseconds));
+            for plan in plans {
+                let [m, n, k] = shape;
+                let covers = |extent: usize, tile: u32, tiles: usize| {
+                    tiles * tile as usize >= extent && (tiles - 1) * (tile as usize) < extent.max(1)
+                };
+                assert!(covers(m, plan.tile[0], plan.tiles[0]), "{shape:?} {plan}");
+                assert!(covers(n, plan.tile[1], plan.tiles[1]), "{shape:?} {plan}");
+                // Every split has terms, and all have them all.
+                assert!(plan.splits * plan.k_of_split >= k, "{shape:?} {plan}");
+                assert!((plan.splits - 1) * plan.k_of_split < k.max(1), "{shape:?} {plan}");
+                assert_eq!(plan.blocks(3), (plan.tiles[0] * plan.tiles[1] * plan.splits * 3) as u64);
+            }
+        }
+    }
+}
+
+#[test]
+fn few_rows_take_the_kernel_that_reads_b_once() {
+    for (m, index) in [(1, 0), (8, 0), (9, 1), (16, 1)] {
+        assert_eq!(plan([m, 4096, 4096], DType::F16).choice, Choice::Thin { index }, "{m}");
+    }
+    assert!(matches!(plan([17, 4096, 4096], DType::F16).choice, Choice::TensorCores { .. }));
+    assert!(matches!(plan([1, 4096, 4096], DType::F32).choice, Choice::CudaCores { .. }));
+    // It reads whole packs along k.
+    assert!(matches!(plan([1, 4096, 4095], DType::F16).choice, Choice::TensorCores { .. }));
+    let across = Request {
+        sides: [ALONG_K, Side { along_k: false, copied: false }],
+        ..request([1, 64, 64], DType::F16)
+    };
+    assert!(matches!(Plan::new(&across, TARGET, None).choice, Choice::TensorCores { .. }));
+}
+
+#[test]
+fn large_products_take_large_tiles_and_small_ones_fill_the_gpu() {
+    let large = plan([8192, 8192, 8192], DType::BF16);
+    assert_eq!((large.tile, large.splits), ([128, 128], 1));
+    assert_eq!(plan([8192, 8192, 1024], DType::F32).tile, [128, 128]);
+    let small = plan([256, 256, 256], DType::BF16);
+    assert_eq!(small.tile, [64, 64]);
+    // A tile or two of many terms.
+    let deep = plan([64, 64, 65_536], DType::BF16);
+    assert!(deep.splits > 8 && deep.blocks(1) <= 132 * 3, "{deep}");
+    assert_eq!(plan([64, 64, 256], DType::BF16).splits, 1);
+}
+
+#[test]
+fn the_model_orders_what_differs_in_one_thing() {
+    let time = |m, n, k| plan([m, n, k], DType::BF16).microseconds;
+    assert!(time(4096, 4096, 8192) > 1.8 * time(4096, 4096, 4096));
+    assert!(time(2048, 4096, 4096) < 0.6 * time(4096, 4096, 4096));
+    let smaller = Target { sms: 66, ..TARGET };
+    let request = request([4096, 4096, 4096], DType::BF16);
+    let (half, whole) =
+        (Plan::new(&request, smaller, None).microseconds, Plan::new(&request, TARGET, None).microseconds);
+    assert!(half > 1.8 * whole, "{half} {whole}");
+    // Less shared memory: fewer blocks of a multiprocessor.
+    let tight = Target { shared_bytes: 100 << 10, ..TARGET };
+    assert!(Plan::new(&request, tight, None).microseconds >= whole);
+}
+
+#[test]
+fn instances_are_found_by_shape_and_order() {
+    let across = Side { along_k: false, copied: false };
+    for (shape, tile) in [(0, [4, 8]), (1, [4, 4]), (2, [2, 4])] {
+        for (i, sides) in [[ALONG_K, ALONG_K], [ALONG_K, across], [across, ALONG_K], [across, across]]
+            .into_iter()
+            .enumerate()
+        {
+            let kernel = &tensor_cores::kernels::<half::f16>()[instance(shape, sides)];
+            assert_eq!(["MI", "NI"].map(|name| kernel.constant(name)), tile);
+            let want = sides.map(|side| usize::from(side.along_k));
+            assert_eq!(["A_K", "B_K"].map(|name| kernel.constant(name)), want, "{i}");
+        }
+    }
+}
+
+#[test]
+fn lines_start_at_packs_or_the_operand_is_copied() {
+    let of = |row, col| Matrix { row, col, outer: 64, inner: 8 };
+    let along = |step| Some(Lines { along_k: true, step });
+    let across = |step| Some(Lines { along_k: false, step });
+    for (matrix, extents, want) in [
+        (of(40, 1), (5, 33), along(40)),
+        (of(33, 1), (5, 33), None),
+        (of(1, 40), (33, 5), across(40)),
+        (of(1, 33), (33, 5), None),
+        (of(40, 2), (5, 20), None),
+        // Of one row, or one column, the other step does not matter.
+        (of(33, 1), (1, 33), along(40)),
+        (of(1, 33), (33, 1), across(40)),
+        (of(8, 33), (5, 1), along(8)),
+        (of(0, 1), (5, 33), along(0)),
+        (Matrix { inner: 4, ..of(40, 1) }, (5, 33), None),
+        (Matrix { outer: 4, ..of(40, 1) }, (5, 33), None),
+    ] {
+        assert_eq!(lines(&matrix, extents.0, extents.1, 8), want, "{matrix:?} {extents:?}");
+    }
+}
+
+#[test]
+fn a_kernel_can_be_chosen_and_the_fastest_comes_first() {
+    let target = Target { warpgroups: true, ..TARGET };
+    let request = request([4096, 4096, 4096], DType::BF16);
+    let plans = Plan::of_each_kernel(&request, target);
+    assert_eq!(plans.len(), 5);
+    assert_eq!(plans[0], Plan::new(&request, target, None));
+    assert!(matches!(plans[0].choice, Choice::Warpgroups { .. }));
+    assert!(plans.windows(2).all(|pair| pair[0].microseconds <= pair[1].microseconds));
+    for plan in plans {
+        assert_eq!(Plan::new(&request, target, Some(plan.choice)), plan);
+    }
+    // A kernel that cannot serve.
+    assert_eq!(
+        Plan::new(&request, target, Some(Choice::Thin { index: 0 })),
+        Plan::new(&request, target, None)
+    );
+}

@@ -1,0 +1,106 @@
+//! 16-bit products of few rows, as decoding has them: b is read once, straight into registers.
+//!
+//! The product is turned: rows of b are those of the tensor cores' first operand, 16 to a block, and rows of a the
+//! columns of the second, so that up to 8 or 16 rows of a cost one or two `mma.sync`. The order of terms is free as
+//! long as both operands have the same, so that a lane's 16 bytes of a row are fragments as they are, and nothing
+//! goes through shared memory. The warps of a block take turns along k; what they have is added up in their order.
+//!
+//! Launch: 1-D grid of [`Blocks`](super::Blocks) with a column of tiles of [`THIN_COLS`] columns for each block.
+//!
+//! Floor: b once at the copy rate.
+
+use super::Product;
+use super::epilogue::{Finish, Tensors};
+use cuda_std::prelude::*;
+
+/// Columns of the result that a block computes.
+pub const THIN_COLS: u32 = 16;
+/// Rows of a fragment of a.
+pub const THIN_ROWS: u32 = 8;
+/// Warps of a block.
+const WARPS: u32 = 8;
+/// Terms of a warp's step: four lanes with a pack each.
+const TERMS: u32 = 32;
+/// Steps whose loads are in flight.
+const DEPTH: usize = 4;
+
+/// Multiplies. m is at most `FRAGMENTS`·8.
+///
+/// # Safety
+/// The tensors have the matrices of `p`; rows of both operands start at multiples of 16 bytes and are whole packs;
+/// the grid is `p.blocks`'.
+#[kernel(
+    family = "matmul",
+    types = [f16, bf16],
+    instances = [{ FRAGMENTS: 1; threads: 256, min_blocks: 3 }, { FRAGMENTS: 2; threads: 256, min_blocks: 2 }],
+)]
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn thin<T: Half, const FRAGMENTS: usize>(
+    a: Global<T>,
+    b: Global<T>,
+    bias: Global<T>,
+    addend: Global<T>,
+    aux: GlobalMut<T>,
+    out: GlobalMut<T>,
+    p: Product,
+) {
+    let place = p.blocks.place();
+    let (lane, warp) = (warp::lane_id(), warp::warp_id());
+    let (row, turn) = (lane / 4, lane % 4);
+    let first_col = place.tile_col * THIN_COLS;
+    let (m, n, k) = (p.epilogue.m, p.epilogue.n, p.k);
+    let mut sums = [[0.0f32; 4]; FRAGMENTS];
+    // SAFETY: the caller's contract; rows are below their number and packs within a row by the predicates.
+    unsafe {
+        let (a, b) = (a.offset(place.of(p.a)), b.offset(place.of(p.b)));
+        let pack = |of: Global<T>, stride: i64, row: u32, rows: u32, term: u32| {
+            let at = row as i64 * stride + term as i64;
+            of.get_pack_if(row < rows && term < k, at as usize, 0)
+        };
+        let mut term = warp * TERMS + turn * T::PER_PACK as u32;
+        while term < k + turn * T::PER_PACK as u32 {
+            let mut of_b = [[[0; 4]; 2]; DEPTH];
+            let mut of_a = [[[0; 4]; FRAGMENTS]; DEPTH];
+            for i in 0..DEPTH {
+                let term = term + i as u32 * WARPS * TERMS;
+                for half in 0..2 {
+                    of_b[i][half] = pack(b, p.b.row, first_col + half as u32 * 8 + row, n, term);
+                }
+                for f in 0..FRAGMENTS {
+                    of_a[i][f] = pack(a, p.a.row, f as u32 * THIN_ROWS + row, m, term);
+                }
+            }
+            for i in 0..DEPTH {
+                let [upper, lower] = of_b[i];
+                for f in 0..FRAGMENTS {
+                    let [s, t, u, v] = of_a[i][f];
+                    let first = [upper[0], lower[0], upper[1], lower[1]];
+                    let second = [upper[2], lower[2], upper[3], lower[3]];
+                    sums[f] = T::multiply(first, [s, t], sums[f]);
+                    sums[f] = T::multiply(second, [u, v], sums[f]);
+                }
+            }
+            term += DEPTH as u32 * WARPS * TERMS;
+        }
+        // Sums of a warp: [rows of a][columns].
+        let of_warps = shared_array!(matmul_thin_sums: [f32; 2048]);
+        let rows = FRAGMENTS as u32 * THIN_ROWS;
+        for f in 0..FRAGMENTS {
+            for i in 0..4 {
+                let down = f as u32 * THIN_ROWS + turn * 2 + (i % 2) as u32;
+                let across = row + (i / 2) as u32 * 8;
+                of_warps.set((warp * rows + down) * THIN_COLS + across, sums[f][i]);
+            }
+        }
+        thread::sync_threads();
+        let (down, across) = (thread::thread_idx_x() / THIN_COLS, thread::thread_idx_x() % THIN_COLS);
+        if down < m && first_col + across < n {
+            let mut total = 0.0;
+            for warp in 0..WARPS {
+                total += of_warps.get((warp * rows + down) * THIN_COLS + across);
+            }
+            let finish = Finish::new(Tensors { bias, addend, aux, out }, &p.epilogue, place);
+            finish.one(down, first_col + across, total);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Products of matrices with what models do behind them in the same pass.
+//!
+//! out[m,n] = act(alpha·Σ_k a[m,k]·b[n,k] + bias[n]) + beta·addend[m,n], or with the slope of an activation at
+//! aux[m,n] in place of its value, for each product of a batch. Sums are in f32, of f16, bf16 or f32 operands. Here b has
+//! its rows along n, as the weight of a linear layer has; strides make any other matrix of it.
+//!
+//! | kernel | operands | for |
+//! | --- | --- | --- |
+//! | [`tensor_cores()`](fn@tensor_cores) | 16-bit, rows along k or across it | everything that is not below |
+//! | [`warpgroups()`](fn@warpgroups) | the same | the same, on Hopper: a family of its own |
+//! | [`thin()`](fn@thin) | 16-bit, rows along k, m ≤ 16 | decoding: b is read once, 16 bytes at a time |
+//! | [`cuda_cores()`](fn@cuda_cores) | f32, any strides | f32 |
+//! | [`reduce()`](fn@reduce) | f32 partial sums | adding up the splits of k, in their order |
+//! | [`repack()`](fn@repack) | any strides | rows that do not start at multiples of 16 bytes |
+//! | [`behind()`](fn@behind) | contiguous | the gradients of the activation and of the bias |
+//!
+//! Tiles are dealt out in bands of [`BAND`] rows of tiles, column by column, so that the blocks that run at a time
+//! share operands in L2. A product of few tiles is split along k: blocks write partial sums, in f32, and
+//! `reduce` adds them up. Nothing is atomic: the same input gives the same bits.
+//!
+//! Floor: 2·m·n·k operations at the rate of the multiplier, or the operands and the result once at the copy rate.
+//! Sources: NVIDIA's CUTLASS (multistage pipelines, swizzled tiles), as techniques.
+
+// Register arrays are indexed by constants after unrolling; iterators over them stay in local memory.
+#![allow(clippy::needless_range_loop)]
+// Each family uses a part of what both share.
+#![cfg_attr(not(all(feature = "matmul", feature = "matmul_hopper")), allow(dead_code))]
+
+#[cfg(feature = "matmul")]
+mod alignment;
+mod epilogue;
+#[cfg(feature = "matmul")]
+mod f32_tiles;
+#[cfg(feature = "matmul")]
+mod few_rows;
+#[cfg(feature = "matmul")]
+mod half_tiles;
+mod place;
+mod side;
+#[cfg(feature = "matmul")]
+mod slopes;
+#[cfg(feature = "matmul")]
+mod splits;
+#[cfg(feature = "matmul_hopper")]
+mod wide_tiles;
+
+#[cfg(feature = "matmul")]
+pub use alignment::*;
+pub use epilogue::{Epilogue, activation, flag};
+#[cfg(feature = "matmul")]
+pub use f32_tiles::*;
+#[cfg(feature = "matmul")]
+pub use few_rows::*;
+#[cfg(feature = "matmul")]
+pub use half_tiles::*;
+pub use place::{BAND, Blocks};
+#[cfg(feature = "matmul")]
+pub use slopes::*;
+#[cfg(feature = "matmul")]
+pub use splits::*;
+#[cfg(feature = "matmul_hopper")]
+pub use wide_tiles::*;
+
+use cuda_std::plain_parameter;
+
+/// How a matrix, and the matrices of a batch, lie in memory: steps in elements.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Matrix {
+    /// From row to row: along m, or for b along n.
+    pub row: i64,
+    /// From column to column: along k, or for the result along n.
+    pub col: i64,
+    /// From one of the batch's outer dimension to the next.
+    pub outer: i64,
+    /// From one of the batch's inner dimension to the next.
+    pub inner: i64,
+}
+
+/// What a product is asked for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Product {
+    /// The first operand: rows along m, columns along k.
+    pub a: Matrix,
+    /// The second: rows along n, columns along k.
+    pub b: Matrix,
+    /// Who does what.
+    pub blocks: Blocks,
+    /// What is done with the sums.
+    pub epilogue: Epilogue,
+    /// Terms of a sum.
+    pub k: u32,
+    /// Terms of a split, a multiple of every tile's depth.
+    pub k_of_split: u32,
+}
+plain_parameter!(Product);
+
+impl Product {
+    /// Where the terms of a split begin and end.
+    #[inline(always)]
+    fn terms(&self, split: u32) -> (u32, u32) {
+        let first = split * self.k_of_split;
+        // Splits cover k, so that `first` is at most k rounded up to one.
+        let end = first.wrapping_add(self.k_of_split);
+        (first, if end < self.k { end } else { self.k })
+    }
+}
+
+/// Instructions that the kernels are made of: a step's products of each fragment, and the loads of fragments of the
+/// first step and of each.
+#[cfg(all(target_arch = "nvptx64", feature = "matmul"))]
+mod expectations {
+    macro_rules! expect {
+        ($($line:literal),*) => {$(
+            core::arch::global_asm!(concat!("//@expect matmul_", $line));
+        )*};
+    }
+    expect!(
+        "tensor_cores_bf16_4_8_2_2_2_4_1_1 ==64 mma.sync.aligned.m16n8k16",
+        "tensor_cores_bf16_4_8_2_2_2_4_0_0 ==24 ldmatrix.sync.aligned.m8n8.x4.trans",
+        "tensor_cores_f16_2_4_2_2_4_3_1_1 ==32 mma.sync.aligned.m16n8k16",
+        "thin_bf16_1 ==8 mma.sync.aligned.m16n8k16"
+    );
+}

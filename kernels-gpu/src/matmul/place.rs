@@ -1,0 +1,73 @@
+//! Which tile of which product a block computes.
+
+use cuda_std::divide::Divisor;
+use cuda_std::thread;
+
+use super::Matrix;
+
+/// Rows of tiles of a band.
+pub const BAND: u32 = 8;
+
+/// How the blocks of a grid share the work: tiles in bands, then splits, then the batch's inner and outer dimension,
+/// the first fastest.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Blocks {
+    /// Tiles of a product.
+    pub tiles: Divisor,
+    /// Tiles of a band.
+    pub band: Divisor,
+    /// Rows of tiles of the last band.
+    pub last: Divisor,
+    /// Parts of a sum.
+    pub splits: Divisor,
+    /// Products of the batch's inner dimension.
+    pub inner: Divisor,
+    /// Rows of tiles.
+    pub rows: u32,
+}
+
+/// A block's work.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub tile_row: u32,
+    pub tile_col: u32,
+    pub split: u32,
+    outer: u32,
+    inner: u32,
+}
+
+impl Blocks {
+    /// The running block's.
+    #[inline(always)]
+    pub(super) fn place(&self) -> Place {
+        let (rest, tile) = self.tiles.div_rem(thread::block_idx_x());
+        let (rest, split) = self.splits.div_rem(rest);
+        let (outer, inner) = self.inner.div_rem(rest);
+        let (band, in_band) = self.band.div_rem(tile);
+        let first = band * BAND;
+        let (tile_col, row) = if self.rows - first >= BAND {
+            (in_band / BAND, in_band % BAND)
+        } else {
+            self.last.div_rem(in_band)
+        };
+        Place { tile_row: first + row, tile_col, split, outer, inner }
+    }
+}
+
+impl Place {
+    /// Where the block's matrix of a batch begins.
+    #[inline(always)]
+    pub fn of(self, matrix: Matrix) -> i64 {
+        self.outer as i64 * matrix.outer + self.inner as i64 * matrix.inner
+    }
+}
+
+impl Blocks {
+    /// The product of number `rest` of a batch.
+    #[inline(always)]
+    pub(super) fn of_batch(&self, batch: u32) -> Place {
+        let (outer, inner) = self.inner.div_rem(batch);
+        Place { tile_row: 0, tile_col: 0, split: 0, outer, inner }
+    }
+}

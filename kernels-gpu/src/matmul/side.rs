@@ -1,0 +1,138 @@
+//! One operand of a tensor-core product: its way into shared memory, and from there into fragments.
+
+use cuda_std::prelude::*;
+use cuda_std::tile::Tile;
+use cuda_std::warpgroup::Operand;
+
+/// Elements of a pack.
+const PACK: u32 = 8;
+
+/// An operand as a block sees it. Its memory has rows along k (`ALONG_K` is 1), or rows across k that run along m or n.
+#[derive(Clone, Copy)]
+pub(super) struct Side<T, const ALONG_K: usize> {
+    source: Global<T>,
+    /// Steps from row to row of memory.
+    stride: i64,
+    /// Where the tile begins along m or n, and where the operand ends there.
+    first: u32,
+    extent: u32,
+    /// Extents of a tile across and along k.
+    width: u32,
+    depth: u32,
+    /// The block's threads.
+    threads: u32,
+    /// Tiles are in slabs, for a warpgroup's products.
+    slabs: bool,
+}
+
+impl<T: Half, const ALONG_K: usize> Side<T, ALONG_K> {
+    #[inline(always)]
+    pub fn new(
+        source: Global<T>,
+        stride: i64,
+        (first, extent): (u32, u32),
+        (width, depth): (u32, u32),
+        threads: u32,
+    ) -> Self {
+        Side { source, stride, first, extent, width, depth, threads, slabs: false }
+    }
+
+    /// With tiles in slabs.
+    #[inline(always)]
+    pub fn in_slabs(source: Global<T>, stride: i64, of: (u32, u32), tile: (u32, u32), threads: u32) -> Self {
+        Side { slabs: true, ..Side::new(source, stride, of, tile, threads) }
+    }
+
+    /// Bytes of a tile.
+    #[inline(always)]
+    pub fn bytes(self) -> u32 {
+        self.width * self.depth * 2
+    }
+
+    /// Rows of a tile, and packs of a row.
+    #[inline(always)]
+    fn shape(self) -> (u32, u32) {
+        if const { ALONG_K == 1 } { (self.width, self.depth / PACK) } else { (self.depth, self.width / PACK) }
+    }
+
+    /// The tile at byte `offset` of dynamic shared memory.
+    ///
+    /// # Safety
+    /// The launch gives as much.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn tile(self, offset: u32) -> Tile<T> {
+        let (rows, packs) = self.shape();
+        // SAFETY: the caller's contract.
+        unsafe {
+            if self.slabs {
+                Tile::dynamic_slabs(offset, rows, packs)
+            } else {
+                Tile::dynamic(offset, rows, packs)
+            }
+        }
+    }
+
+    /// The operand of a warpgroup's products, from element `at` of the tile across k on.
+    #[inline(always)]
+    pub fn operand(self, tile: Tile<T>, at: u32) -> Operand {
+        if const { ALONG_K == 1 } { tile.rows_along_terms(at) } else { tile.columns_along_lines(at) }
+    }
+
+    /// Starts to copy the thread's part of the tile of the terms from `k` on, with zeros from term `end` on and beyond
+    /// the operand.
+    ///
+    /// # Safety
+    /// The operand has `extent` times `end` elements; packs start at multiples of 16 bytes; `tile` may be overwritten.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn copy(self, tile: Tile<T>, k: u32, end: u32) {
+        let (rows, packs) = self.shape();
+        let (row, pack) = (thread::thread_idx_x() / packs, thread::thread_idx_x() % packs);
+        // A multiple of eight rows a turn: the swizzle is the same in each.
+        let turn = self.threads / packs;
+        let (line, lines, along, length) = if const { ALONG_K == 1 } {
+            (self.first + row, self.extent, k + pack * PACK, end)
+        } else {
+            (k + row, end, self.first + pack * PACK, self.extent)
+        };
+        let left = length.saturating_sub(along);
+        let whole = if left < PACK { left } else { PACK };
+        let start = line as i64 * self.stride + along as i64;
+        let place = tile.place(row, pack);
+        // Packs from row to row.
+        let pitch = if self.slabs { 8 } else { packs };
+        for i in 0..rows / turn {
+            let count = if line + i * turn < lines { whole } else { 0 };
+            let from = if count > 0 { start + (i * turn) as i64 * self.stride } else { 0 };
+            // SAFETY: the caller's contract; only what exists is counted.
+            unsafe { tile.copy_async(place + i * turn * pitch * PACK, self.source, from as usize, count) };
+        }
+    }
+
+    /// Four 8×8 matrices of the operand, 16 elements from `at` on across k and 16 terms from `step` on: in the
+    /// order of a first operand's fragment (`FIRST`: matrices go down before they go along k), or of two of a
+    /// second operand's.
+    ///
+    /// # Safety
+    /// All lanes call; the tile has been copied.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn load<const FIRST: bool>(self, tile: Tile<T>, at: u32, step: u32) -> [u32; 4] {
+        let lane = warp::lane_id();
+        // Lane 8·i + r names row r of matrix i. Where memory runs along k, its rows are the fragment's own.
+        let down = if const { FIRST == (ALONG_K == 1) } {
+            (lane % 16, lane / 16)
+        } else {
+            (lane % 8 + lane / 16 * 8, lane / 8 % 2)
+        };
+        // SAFETY: within the tile.
+        unsafe {
+            if const { ALONG_K == 1 } {
+                tile.load_matrices::<false>(tile.place(at + down.0, step / PACK + down.1))
+            } else {
+                tile.load_matrices::<true>(tile.place(step + down.0, at / PACK + down.1))
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! `ops::linear` and its gradients against float64.
+
+#[path = "../src/product.rs"]
+mod product;
+
+use product::{tolerance, uniform};
+use warpwright::ops::{self, Activation, Approximate, Linear, LinearBackward};
+use warpwright::{DType, Device, Graph, Result, Tensor, reference};
+use warpwright_tests::{
+    DTYPES, POISON, Random, assert_same, assert_within, first_gpu_apart, floats, on_each_device, poisoned,
+};
+
+const ACTIVATIONS: [Activation; 4] = [
+    Activation::None,
+    Activation::Relu,
+    Activation::Gelu(Approximate::Tanh),
+    Activation::Gelu(Approximate::None),
+];
+
+/// What GELU and its slopes may be off by, for operands of some units.
+fn of_activation(dtype: DType, want: f64) -> f64 {
+    if dtype == DType::F32 { 4e-6 * (1.0 + want.abs()) } else { 2.5e-4 * (1.0 + want.abs()) }
+}
+
+fn check(x: &Tensor, weight: &Tensor, layer: &Linear, what: &str) -> Result<()> {
+    let (dtype, k) = (x.dtype(), weight.shape()[1]);
+    let want = reference::linear(x, weight, layer)?;
+    let shape = ops::linear_shape(x, weight, layer)?;
+    let y = poisoned(x.device(), dtype, shape.shape(), POISON)?;
+    ops::linear_into(x, weight, layer, &y)?;
+    let what = format!("{what}: {:?}·{:?} {layer:?}", x.desc(), weight.desc());
+    let allowed = |i: usize| tolerance(dtype, k, 1.0, want[i]) + of_activation(dtype, want[i]);
+    assert_within(&y.to_f64()?, &want, allowed, &what);
+    // What is kept is the activation's operand, and y is the same bits.
+    let (again, pre) = ops::linear_keeping(x, weight, layer)?;
+    assert_same(&again.to_bytes()?, &y.to_bytes()?, &what);
+    let want = reference::linear_pre(x, weight, layer)?;
+    assert_within(&pre.to_f64()?, &want, |i| tolerance(dtype, k, 1.0, want[i]), &what);
+    Ok(())
+}
+
+/// Gradients are sums of numbers that were rounded to `dtype` before.
+fn gradient_tolerance(dtype: DType, terms: usize, want: f64) -> f64 {
+    let half_bit = match dtype {
+        DType::F16 => 2f64.powi(-11),
+        DType::BF16 => 2f64.powi(-8),
+        _ => 0.0,
+    };
+    let terms = terms as f64;
+    // d is within ±2.3, and so are the errors of its terms in half bits; a random walk of them.
+    let walk = 4.0 * (terms.sqrt() + 1.0) * 2.3 * (half_bit + if half_bit > 0.0 { 2.5e-4 } else { 4e-6 });
+    walk + tolerance(dtype, terms as usize, 2.3, want)
+}
+
+fn check_backward(
+    x: &Tensor,
+    weight: &Tensor,
+    dy: &Tensor,
+    layer: &LinearBackward,
+    what: &str,
+) -> Result<()> {
+    let (n, k) = (weight.shape()[0], weight.shape()[1]);
+    let rows = x.len() / k.max(1);
+    let want = reference::linear_backward(x, weight, dy, layer)?;
+    let got = ops::linear_backward(x, weight, dy, layer)?;
+    let what = format!("{what}: {:?}, {:?}, {layer:?}", x.desc(), weight.desc());
+    assert_eq!((got.dx.shape(), got.dweight.shape()), (x.shape(), weight.shape()), "{what}");
+    let close = |name: &str, got: &Tensor, want: &[f64], terms: usize| -> Result<()> {
+        let tolerance = |i: usize| gradient_tolerance(x.dtype(), terms, want[i]);
+        assert_within(&got.to_f64()?, want, tolerance, format!("{name} of {what}"));
+        Ok(())
+    };
+    close("dx", &got.dx, &want.dx, n)?;
+    close("dweight", &got.dweight, &want.dweight, rows)?;
+    assert_eq!(got.dbias.is_some(), layer.bias, "{what}");
+    if let (Some(got), Some(want)) = (&got.dbias, &want.dbias) {
+        close("dbias", got, want, rows)?;
+    }
+    let again = ops::linear_backward(x, weight, dy, layer)?;
+    assert_same(&again.dx.to_bytes()?, &got.dx.to_bytes()?, &what);
+    assert_same(&again.dweight.to_bytes()?, &got.dweight.to_bytes()?, &what);
+    Ok(())
+}
+
+on_each_device! {
+    /// In every combination, with rows of whole packs and without, on tiles, on few rows and in splits.
+    fn every_epilogue_is_right(device: &Device) -> Result<()> {
+        let mut random = Random::new(100);
+        let shapes = [[70, 72, 40], [33, 37, 21], [5, 48, 64], [24, 16, 2056], [12, 19, 1544]];
+        for (turn, dtype) in DTYPES.into_iter().enumerate() {
+            for (i, [m, n, k]) in shapes.into_iter().enumerate() {
+                let mut of = |shape: &[usize]| uniform(device, dtype, shape, &mut random);
+                let (x, weight) = (of(&[m, k])?, of(&[n, k])?);
+                let (bias, residual, row) = (of(&[n])?, of(&[m, n])?, of(&[n])?);
+                for (j, activation) in ACTIVATIONS.into_iter().enumerate() {
+                    // Each shape with each activation, and with what goes with it in turns.
+                    let bias = ((turn + i + j) % 3 != 0).then_some(&bias);
+                    let residual = [None, Some(&residual), Some(&row)][(turn + i + 2 * j) % 3];
+                    check(&x, &weight, &Linear { bias, activation, residual }, "epilogue")?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Dimensions in front that are one, none, several, and in an order that is no matrix.
+    fn dimensions_in_front_are_rows(device: &Device) -> Result<()> {
+        let mut random = Random::new(101);
+        for dtype in DTYPES {
+            let mut of = |shape: &[usize]| uniform(device, dtype, shape, &mut random);
+            let (weight, bias, residual) = (of(&[24, 16])?, of(&[24])?, of(&[3, 1, 24])?);
+            let layer = Linear { bias: Some(&bias), activation: Activation::Relu, residual: None };
+            for x in [of(&[16])?, of(&[1, 16])?, of(&[2, 3, 5, 16])?, of(&[0, 5, 16])?] {
+                check(&x, &weight, &layer, "in front")?;
+            }
+            let turned = of(&[5, 3, 16])?.transpose(0, 1)?;
+            check(&turned, &weight, &Linear { residual: Some(&residual), ..layer }, "turned")?;
+            let many = of(&[2, 3, 2, 5, 16])?.permute(&[2, 1, 3, 0, 4])?;
+            check(&many, &weight, &layer, "many")?;
+            // A weight as [K, N] in memory, and a bias with gaps.
+            let (weight, bias) = (of(&[16, 24])?.transpose(0, 1)?, of(&[48])?.step(0, 2)?);
+            check(&turned, &weight, &Linear { bias: Some(&bias), ..layer }, "strides")?;
+        }
+        Ok(())
+    }
+
+    fn gradients_are_right(device: &Device) -> Result<()> {
+        let mut random = Random::new(102);
+        for (turn, dtype) in DTYPES.into_iter().enumerate() {
+            for (i, [m, n, k]) in [[70, 72, 40], [33, 37, 21], [300, 24, 16], [1, 8, 5]].into_iter().enumerate() {
+                let mut of = |shape: &[usize]| uniform(device, dtype, shape, &mut random);
+                let (x, weight, dy) = (of(&[m, k])?, of(&[n, k])?, of(&[m, n])?);
+                let (pre, input) = (of(&[m, n])?, of(&[m, k])?);
+                for (j, activation) in ACTIVATIONS.into_iter().enumerate() {
+                    let input = (j % 2 == 0).then(|| (&input, ACTIVATIONS[(i + turn) % 4]));
+                    let layer = LinearBackward { activation, pre: Some(&pre), bias: (i + j) % 3 != 0, input };
+                    check_backward(&x, &weight, &dy, &layer, "gradients")?;
+                }
+            }
+            // Operands in several dimensions, with gaps, and in another order.
+            let mut of = |shape: &[usize]| uniform(device, dtype, shape, &mut random);
+            let x = of(&[3, 4, 16])?.transpose(0, 1)?;
+            let (dy, pre) = (of(&[4, 3, 48])?.step(2, 2)?, of(&[3, 4, 24])?.transpose(0, 1)?);
+            let layer = LinearBackward {
+                activation: Activation::Gelu(Approximate::Tanh),
+                pre: Some(&pre),
+                bias: true,
+                input: None,
+            };
+            check_backward(&x, &of(&[24, 16])?, &dy, &layer, "views")?;
+        }
+        Ok(())
+    }
+
+    /// Without rows the gradients of the parameters are 0; without columns there is nothing.
+    fn gradients_of_nothing_are_0(device: &Device) -> Result<()> {
+        for dtype in DTYPES {
+            let zeros = |shape: &[usize]| Tensor::zeros(device, dtype, shape);
+            let layer = LinearBackward { bias: true, ..Default::default() };
+            let got = ops::linear_backward(&zeros(&[0, 3])?, &zeros(&[4, 3])?, &zeros(&[0, 4])?, &layer)?;
+            assert_same(&got.dweight.to_f64()?, &[0.0; 12], format!("{dtype}"));
+            assert_same(&got.dbias.expect("a bias").to_f64()?, &[0.0; 4], format!("{dtype}"));
+            let got = ops::linear_backward(&zeros(&[2, 3])?, &zeros(&[0, 3])?, &zeros(&[2, 0])?, &layer)?;
+            assert_same(&got.dx.to_f64()?, &[0.0; 6], format!("{dtype}"));
+        }
+        Ok(())
+    }
+
+    fn what_is_not_finite_goes_through(device: &Device) -> Result<()> {
+        for dtype in DTYPES {
+            let x = floats(device, dtype, &[3, 1], &[f32::NAN, f32::NEG_INFINITY, f32::INFINITY])?;
+            let weight = floats(device, dtype, &[9, 1], &[1.0; 9])?;
+            for activation in ACTIVATIONS {
+                let y = ops::linear(&x, &weight, &Linear { activation, ..Default::default() })?.to_f64()?;
+                let low = if activation == Activation::None { f64::NEG_INFINITY } else { 0.0 };
+                for (i, y) in y.into_iter().enumerate() {
+                    match i / 9 {
+                        0 => assert!(y.is_nan(), "{dtype} {activation:?}: {y}"),
+                        1 => assert_eq!(y, low, "{dtype} {activation:?}"),
+                        _ => assert_eq!(y, f64::INFINITY, "{dtype} {activation:?}"),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn requests_that_do_not_fit_are_refused(device: &Device) -> Result<()> {
+        let zeros = |dtype, shape: &[usize]| Tensor::zeros(device, dtype, shape);
+        let (x, weight) = (zeros(DType::F32, &[2, 3])?, zeros(DType::F32, &[4, 3])?);
+        let text = |x: &Tensor, weight: &Tensor, layer: &Linear| {
+            ops::linear(x, weight, layer).expect_err("the arguments are wrong").to_string()
+        };
+        let plain = Linear::default();
+        let wrong = zeros(DType::F32, &[3, 4])?;
+        assert_eq!(text(&x, &wrong, &plain), "linear: `weight` must have shape [N, 3], got [3, 4]");
+        let scalar = zeros(DType::F32, &[])?;
+        assert_eq!(text(&scalar, &weight, &plain), "linear: `x` must have shape [.., K], got []");
+        let other = zeros(DType::BF16, &[4, 3])?;
+        assert_eq!(text(&x, &other, &plain), "linear: `weight` must have dtype f32, got bf16");
+        let bias = zeros(DType::F32, &[3])?;
+        let want = "linear: `bias` must have shape [4], got [3]";
+        assert_eq!(text(&x, &weight, &Linear { bias: Some(&bias), ..plain }), want);
+        let want = "linear: `residual` must have shape [2, 4], where dimensions may be missing in front or be 1, got [3]";
+        assert_eq!(text(&x, &weight, &Linear { residual: Some(&bias), ..plain }), want);
+        let dy = zeros(DType::F32, &[2, 4])?;
+        let layer = LinearBackward { activation: Activation::Relu, ..Default::default() };
+        let error = ops::linear_backward(&x, &weight, &dy, &layer).expect_err("pre is missing").to_string();
+        assert_eq!(error, "linear_backward: `pre` is required: the slope of the activation is taken there");
+        let error = ops::linear_backward(&x, &weight, &x, &Default::default()).expect_err("dy is wrong");
+        assert_eq!(error.to_string(), "linear_backward: `dy` must have shape [2, 4], got [2, 3]");
+        Ok(())
+    }
+}
+
+#[test]
+fn a_replay_gives_the_bits_of_the_eager_call() -> Result<()> {
+    let Some(device) = first_gpu_apart("a_replay_gives_the_bits_of_the_eager_call")? else { return Ok(()) };
+    let mut random = Random::new(103);
+    for (dtype, [m, n, k]) in
+        [(DType::BF16, [300, 520, 264]), (DType::F32, [77, 130, 500]), (DType::F16, [1, 64, 4096])]
+    {
+        let mut of = |shape: &[usize]| uniform(&device, dtype, shape, &mut random);
+        let (x, weight, bias) = (of(&[m, k])?, of(&[n, k])?, of(&[n])?);
+        let layer = Linear { bias: Some(&bias), activation: Activation::Relu, residual: None };
+        let want = ops::linear(&x, &weight, &layer)?;
+        let y = poisoned(&device, dtype, &[m, n], POISON)?;
+        let (graph, ()) = Graph::capture(&device, |_| ops::linear_into(&x, &weight, &layer, &y))?;
+        for _ in 0..3 {
+            graph.launch()?;
+            assert_same(&y.to_bytes()?, &want.to_bytes()?, "y");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,298 @@
+//! `ops::matmul` against float64: shapes, transposes, strides, batches, types, values at the edges.
+
+#[path = "../src/product.rs"]
+mod product;
+
+use product::{tolerance, uniform};
+use warpwright::ops::{self, Matmul};
+use warpwright::{DType, Device, Result, Tensor, reference};
+use warpwright_tests::{
+    DTYPES, POISON, Random, assert_same, assert_within, floats, on_each_device, poisoned,
+};
+
+/// Wants the product in the operands' type and, of 16-bit operands, in f32; twice the same bits.
+fn check(a: &Tensor, b: &Tensor, parameters: &Matmul, what: &str) -> Result<Tensor> {
+    let want = reference::matmul(a, b, parameters)?;
+    let k = a.shape()[a.rank() - if parameters.transpose_a { 2 } else { 1 }];
+    let mut last = None;
+    for out in [None, Some(DType::F32)] {
+        let parameters = Matmul { out, ..*parameters };
+        let shape = ops::matmul_shape(a, b, &parameters)?;
+        let y = poisoned(a.device(), shape.dtype(), shape.shape(), POISON)?;
+        ops::matmul_into(a, b, &parameters, &y)?;
+        let what = format!("{what}: {:?}·{:?} {:?}, out {}", a.desc(), b.desc(), parameters, y.dtype());
+        // Operands are within ±1, addends within ±2.
+        let scale = parameters.alpha.abs().max(1.0);
+        assert_within(&y.to_f64()?, &want, |i| tolerance(y.dtype(), k, scale, want[i]), &what);
+        let again = ops::matmul(a, b, &parameters)?;
+        assert_same(&again.to_bytes()?, &y.to_bytes()?, &what);
+        last = last.or(Some(again));
+    }
+    Ok(last.expect("the operands' type comes first"))
+}
+
+/// [rows, cols], or its transpose as it would lie in memory.
+fn matrix(
+    device: &Device,
+    dtype: DType,
+    [rows, cols]: [usize; 2],
+    transposed: bool,
+    random: &mut Random,
+) -> Result<Tensor> {
+    let shape = if transposed { [cols, rows] } else { [rows, cols] };
+    uniform(device, dtype, &shape, random)
+}
+
+on_each_device! {
+    /// Around the edges of tiles, packs, stages and splits, in all four orders, with rows of whole packs and without.
+    fn every_shape_and_order_is_right(device: &Device) -> Result<()> {
+        let mut random = Random::new(90);
+        let shapes = [
+            [1, 1, 1], [2, 3, 5], [8, 8, 8], [16, 16, 16], [17, 33, 31], [64, 64, 64], [65, 63, 72],
+            [128, 128, 32], [129, 136, 40], [40, 200, 264], [20, 24, 1000], [130, 72, 7],
+        ];
+        for (turn, [m, n, k]) in shapes.into_iter().enumerate() {
+            for (i, dtype) in DTYPES.into_iter().enumerate() {
+                for order in 0..4 {
+                    // Under the checker, a third of the orders of a large shape.
+                    if !device.is_cuda() && m * n * k > 30_000 && (turn + i + order) % 3 != 0 {
+                        continue;
+                    }
+                    let (transpose_a, transpose_b) = (order & 1 == 1, order & 2 == 2);
+                    let a = matrix(device, dtype, [m, k], transpose_a, &mut random)?;
+                    let b = matrix(device, dtype, [k, n], transpose_b, &mut random)?;
+                    check(&a, &b, &Matmul { transpose_a, transpose_b, ..Default::default() }, "order")?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Every kernel that could serve, whichever the model would take: tiles that are cut at each end, terms that end
+    /// within a pack, a stage and a split, in all four orders.
+    fn every_kernel_is_right(device: &Device) -> Result<()> {
+        let mut random = Random::new(95);
+        for (turn, dtype) in [DType::F16, DType::BF16, DType::F32].into_iter().enumerate() {
+            for (i, [m, n, k]) in [[130, 264, 72], [33, 57, 200], [9, 20, 1100]].into_iter().enumerate() {
+                for order in 0..4 {
+                    if !device.is_cuda() && (turn + i + order) % 2 != 0 {
+                        continue;
+                    }
+                    let (transpose_a, transpose_b) = (order & 1 == 1, order & 2 == 2);
+                    let a = matrix(device, dtype, [m, k], transpose_a, &mut random)?;
+                    let b = matrix(device, dtype, [k, n], transpose_b, &mut random)?;
+                    let parameters = Matmul { transpose_a, transpose_b, ..Default::default() };
+                    let want = reference::matmul(&a, &b, &parameters)?;
+                    let plans = ops::matmul::candidates(&a, &b, &parameters)?;
+                    assert!(plans.len() > 1);
+                    for plan in plans {
+                        let y = poisoned(device, dtype, &[m, n], POISON)?;
+                        ops::matmul::matmul_into_by(plan.choice, &a, &b, &parameters, &y)?;
+                        let allowed = |i: usize| tolerance(dtype, k, 1.0, want[i]);
+                        assert_within(&y.to_f64()?, &want, allowed, format!("{m}x{n}x{k} {dtype} {plan}"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// As decoding has them: one row to sixteen, and one more.
+    fn few_rows_are_right(device: &Device) -> Result<()> {
+        let mut random = Random::new(91);
+        for dtype in [DType::F16, DType::BF16] {
+            for (m, n, k) in [(1, 16, 32), (3, 40, 1048), (8, 17, 264), (9, 33, 72), (16, 50, 2048), (17, 48, 136)] {
+                let a = matrix(device, dtype, [m, k], false, &mut random)?;
+                let b = matrix(device, dtype, [k, n], true, &mut random)?;
+                let c = uniform(device, dtype, &[n], &mut random)?;
+                let parameters = Matmul { transpose_b: true, alpha: -1.5, c: Some(&c), ..Default::default() };
+                check(&a, &b, &parameters, "few rows")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Few tiles of many terms are split along k, with every epilogue behind the last part.
+    fn splits_are_added_up(device: &Device) -> Result<()> {
+        let mut random = Random::new(92);
+        for (dtype, [m, n, k]) in
+            [(DType::F32, [33, 40, 2100]), (DType::BF16, [24, 72, 4104]), (DType::F16, [30, 51, 3000])]
+        {
+            let a = matrix(device, dtype, [m, k], true, &mut random)?;
+            let b = matrix(device, dtype, [k, n], false, &mut random)?;
+            let c = uniform(device, dtype, &[m, n], &mut random)?;
+            let parameters = Matmul { transpose_a: true, c: Some(&c), beta: 2.0, alpha: 0.5, ..Default::default() };
+            assert!(ops::matmul::explain(&a, &b, &parameters)?.splits > 1, "{m}x{n}x{k}");
+            check(&a, &b, &parameters, "splits")?;
+        }
+        Ok(())
+    }
+
+    /// Dimensions in front that are missing, 1, equal, repeated and in another order.
+    fn batches_broadcast(device: &Device) -> Result<()> {
+        let mut random = Random::new(93);
+        for dtype in DTYPES {
+            let mut of = |shape: &[usize]| uniform(device, dtype, shape, &mut random);
+            let (m, n, k) = (9, 24, 40);
+            let heads = of(&[2, m, 3, k])?.permute(&[0, 2, 1, 3])?;
+            let odd = of(&[2, m, 3, k + 1])?.narrow(3, 1, k)?.permute(&[0, 2, 1, 3])?;
+            let turned = of(&[2, 2, 3, 2, m, k])?.permute(&[3, 1, 0, 2, 4, 5])?;
+            let cases = [
+                (of(&[4, m, k])?, of(&[4, k, n])?),
+                (of(&[4, m, k])?, of(&[k, n])?),
+                (of(&[m, k])?, of(&[4, k, n])?),
+                (of(&[2, 1, m, k])?, of(&[3, k, n])?),
+                (heads.clone(), of(&[2, 3, k, n])?),
+                (heads.clone(), of(&[k, n])?),
+                (odd, of(&[2, 1, k, n])?),
+                (turned, of(&[2, 1, 3, k, n])?),
+                (of(&[1, m, k])?.expand(&[3, m, k])?, of(&[1, 1, k, n])?),
+            ];
+            for (a, b) in &cases {
+                let y = check(a, b, &Matmul::default(), "batch")?;
+                let c = uniform(device, dtype, &[y.shape()[y.rank() - 2], 1], &mut Random::new(3))?;
+                check(a, b, &Matmul { c: Some(&c), ..Default::default() }, "batch and a column")?;
+            }
+            // The queries and keys of attention.
+            let q = &cases[4].0;
+            check(q, q, &Matmul { transpose_b: true, alpha: 0.125, ..Default::default() }, "scores")?;
+        }
+        Ok(())
+    }
+
+    /// Views of every kind, that are read as they lie or copied first.
+    fn any_strides_are_right(device: &Device) -> Result<()> {
+        let mut random = Random::new(94);
+        for dtype in DTYPES {
+            let mut of = |shape: &[usize]| uniform(device, dtype, shape, &mut random);
+            let (m, n, k) = (20, 24, 48);
+            let views = [
+                of(&[m, k])?,
+                of(&[m, k + 8])?.narrow(1, 8, k)?,
+                of(&[m, k + 3])?.narrow(1, 3, k)?,
+                of(&[m, 2 * k])?.step(1, 2)?,
+                of(&[3 * m, k])?.step(0, 3)?,
+                of(&[k, m])?.transpose(0, 1)?,
+                of(&[k, m + 1])?.narrow(1, 1, m)?.transpose(0, 1)?,
+                of(&[1, k])?.expand(&[m, k])?,
+                of(&[m, 1])?.expand(&[m, k])?,
+                of(&[m * k + 1])?.narrow(0, 1, m * k)?.reshape(&[m, k])?,
+            ];
+            let b = of(&[n, k])?;
+            let odd = of(&[n, k + 1])?.narrow(1, 1, k)?;
+            for view in &views {
+                let c = of(&[m, 2 * n])?.step(1, 2)?;
+                check(view, &b, &Matmul { transpose_b: true, c: Some(&c), ..Default::default() }, "view")?;
+                check(&odd, view, &Matmul { transpose_b: true, ..Default::default() }, "view as b")?;
+            }
+            // Rows that all begin with the allocation's second element.
+            let y = poisoned(device, dtype, &[m * n + 1], POISON)?.narrow(0, 1, m * n)?.reshape(&[m, n])?;
+            let parameters = Matmul { transpose_b: true, ..Default::default() };
+            ops::matmul_into(&views[0], &b, &parameters, &y)?;
+            assert_same(&y.to_bytes()?, &ops::matmul(&views[0], &b, &parameters)?.to_bytes()?, "an odd start");
+        }
+        Ok(())
+    }
+
+    fn extents_of_0_are_right(device: &Device) -> Result<()> {
+        for dtype in DTYPES {
+            for [m, n, k] in [[0, 3, 4], [3, 0, 4], [0, 0, 0], [3, 5, 0], [40, 16, 0]] {
+                let (a, b) = (Tensor::zeros(device, dtype, &[m, k])?, Tensor::zeros(device, dtype, &[k, n])?);
+                let c = floats(device, dtype, &[n], &vec![1.5; n])?;
+                let y = poisoned(device, dtype, &[m, n], POISON)?;
+                ops::matmul_into(&a, &b, &Matmul { c: Some(&c), beta: 2.0, ..Default::default() }, &y)?;
+                assert_same(&y.to_f64()?, &vec![3.0; m * n], format!("{m}x{n}x{k}"));
+            }
+            let (a, b) = (Tensor::zeros(device, dtype, &[0, 2, 3])?, Tensor::zeros(device, dtype, &[0, 3, 4])?);
+            assert_eq!(ops::matmul(&a, &b, &Matmul::default())?.shape(), [0, 2, 4]);
+        }
+        Ok(())
+    }
+
+    /// NaN and infinities reach their row and column and nothing else, whatever lies around the operands.
+    fn what_is_not_finite_stays_in_its_row_and_column(device: &Device) -> Result<()> {
+        for dtype in DTYPES {
+            let (m, n, k) = (37, 43, 29);
+            let surrounded = |rows: usize, cols: usize, at: usize, value: f32| -> Result<Tensor> {
+                // Rows are parts of longer ones, and what is not theirs is NaN.
+                let pitch = cols + 11;
+                let numbers: Vec<f32> = (0..rows * pitch)
+                    .map(|i| match i % pitch {
+                        col if col >= cols => f32::NAN,
+                        col if i / pitch * cols + col == at => value,
+                        _ => 0.5,
+                    })
+                    .collect();
+                floats(device, dtype, &[rows, pitch], &numbers)?.narrow(1, 0, cols)
+            };
+            let (a, b) = (surrounded(m, k, 7 * k + 28, f32::NAN)?, surrounded(k, n, 28 * n + 41, f32::INFINITY)?);
+            let y = ops::matmul(&a, &b, &Matmul::default())?.to_f64()?;
+            for (i, y) in y.into_iter().enumerate() {
+                let (row, col) = (i / n, i % n);
+                match (row == 7, col == 41) {
+                    (true, _) => assert!(y.is_nan(), "{dtype} {row} {col}: {y}"),
+                    (false, true) => assert_eq!(y, f64::INFINITY, "{dtype} {row} {col}"),
+                    _ => assert_eq!(y, 0.25 * k as f64, "{dtype} {row} {col}"),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A factor of 0 leaves out what it would multiply, as in BLAS.
+    fn factors_of_0_leave_operands_out(device: &Device) -> Result<()> {
+        for dtype in DTYPES {
+            let nan = |shape: &[usize]| floats(device, dtype, shape, &vec![f32::NAN; shape.iter().product()]);
+            let ones = |shape: &[usize]| floats(device, dtype, shape, &vec![1.0; shape.iter().product()]);
+            let (alpha, beta) = (0.0, 0.0);
+            let nans = nan(&[9, 10])?;
+            let without_c = Matmul { c: Some(&nans), beta, ..Default::default() };
+            let y = ops::matmul(&ones(&[9, 12])?, &ones(&[12, 10])?, &without_c)?;
+            assert_same(&y.to_f64()?, &[12.0; 90], format!("{dtype}"));
+            let c = ones(&[9, 10])?;
+            let only_c = Matmul { c: Some(&c), alpha, ..Default::default() };
+            let y = ops::matmul(&nan(&[9, 12])?, &nan(&[12, 10])?, &only_c)?;
+            assert_same(&y.to_f64()?, &[1.0; 90], format!("{dtype}"));
+        }
+        Ok(())
+    }
+
+    fn requests_that_do_not_fit_are_refused(device: &Device) -> Result<()> {
+        let zeros = |dtype, shape: &[usize]| Tensor::zeros(device, dtype, shape);
+        let a = zeros(DType::F32, &[2, 3])?;
+        let text = |a: &Tensor, b: &Tensor, parameters: &Matmul| {
+            ops::matmul(a, b, parameters).expect_err("the arguments are wrong").to_string()
+        };
+        let plain = Matmul::default();
+        for (shape, want) in [
+            (&[4, 5][..], "matmul: `b` must have shape [.., 3, N], got [4, 5]"),
+            (&[3], "matmul: `b` must have shape [.., K, N], got [3]"),
+        ] {
+            assert_eq!(text(&a, &zeros(DType::F32, shape)?, &plain), want);
+        }
+        let b = zeros(DType::F32, &[3, 4])?;
+        assert_eq!(text(&zeros(DType::F32, &[3])?, &b, &plain), "matmul: `a` must have shape [.., M, K], got [3]");
+        let transposed = Matmul { transpose_b: true, ..plain };
+        assert_eq!(text(&a, &b, &transposed), "matmul: `b` must have shape [.., N, 3], got [3, 4]");
+        let other = zeros(DType::F16, &[3, 4])?;
+        assert_eq!(text(&a, &other, &plain), "matmul: `b` must have dtype f32, got f16");
+        let integers = zeros(DType::I32, &[2, 3])?;
+        assert_eq!(text(&integers, &b, &plain), "matmul: `a` must have dtype f32, f16 or bf16, got i32");
+        let (two, three) = (zeros(DType::F32, &[2, 2, 3])?, zeros(DType::F32, &[3, 3, 4])?);
+        let want = "matmul: `b` must have shape dimensions in front that broadcast with [2], got [3, 3, 4]";
+        assert_eq!(text(&two, &three, &plain), want);
+        let c = zeros(DType::F32, &[3, 4])?;
+        let want = "matmul: `c` must have shape [2, 4], where dimensions may be missing in front or be 1, got [3, 4]";
+        assert_eq!(text(&a, &b, &Matmul { c: Some(&c), ..plain }), want);
+        let c = zeros(DType::F16, &[2, 4])?;
+        assert_eq!(text(&a, &b, &Matmul { c: Some(&c), ..plain }), "matmul: `c` must have dtype f32, got f16");
+        let want = "matmul: `out` must have dtype f32, got f16";
+        assert_eq!(text(&a, &b, &Matmul { out: Some(DType::F16), ..plain }), want);
+        let want = "matmul: `alpha` must be finite, got NaN";
+        assert_eq!(text(&a, &b, &Matmul { alpha: f32::NAN, ..plain }), want);
+        let y = zeros(DType::F32, &[4, 2])?;
+        let error = ops::matmul_into(&a, &b, &plain, &y).expect_err("y is wrong").to_string();
+        assert_eq!(error, "matmul: `y` must have shape [2, 4], got [4, 2]");
+        Ok(())
+    }
+}
