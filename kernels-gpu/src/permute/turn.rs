@@ -75,6 +75,7 @@ pub unsafe fn turned<T: Turned>(x: Global<u8>, y: GlobalMut<u8>, p: Boxes) {
     // SAFETY: the caller's contract; every pack of y has one thread.
     unsafe {
         p.stage(x, place);
+        let y = y.offset(-(p.y_phase as i64));
         let bytes = p.out_bytes.of(place.w);
         let outs = p.out_count.of(place.u);
         let (lane, side_by_side) = (thread::thread_idx_x() % warp::SIZE, 1 << p.log_lanes);

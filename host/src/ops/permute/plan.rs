@@ -96,7 +96,9 @@ fn candidates(request: &Request) -> (Simple, Vec<Boxed>) {
             let take = takes(&walk, &chain, x_bytes, y_bytes);
             if !tried.contains(&take) {
                 let boxed = |words| Boxed::new(&walk, &chain, take.clone(), words);
-                boxes.extend([false, true].into_iter().filter_map(boxed));
+                // Words are turned as they are: a cast goes by elements.
+                let words: &[bool] = if from == to { &[false, true] } else { &[false] };
+                boxes.extend(words.iter().copied().filter_map(boxed));
                 tried.push(take);
             }
         }
