@@ -67,6 +67,9 @@ pub fn merge_heads_shape<D: Described>(x: &D, bias: Option<&D>) -> Result<Desc> 
     Ok(Heads::merge(x, bias)?.y)
 }
 
+/// A kernel that takes x, a bias and y.
+type BiasKernel<T> = Kernel<(Global<T>, Global<T>, GlobalMut<T>, Gather)>;
+
 /// A checked request.
 struct Heads {
     op: &'static str,
@@ -181,7 +184,7 @@ where
         })
         .collect();
     let kernels = [gather_bias_elements::kernels::<T>(), gather_bias_packs::kernels::<T>()];
-    let kernel: &Kernel<(Global<T>, Global<T>, GlobalMut<T>, Gather)> = &kernels[usize::from(packs)][0];
+    let kernel: &BiasKernel<T> = &kernels[usize::from(packs)][0];
     let (x_view, bias_view, y_view) = (view.view::<T>()?, bias.view::<T>()?, y.view_mut::<T>()?);
     cut(&dims, unit * size_of::<T>(), MOST_UNITS, &mut |params| {
         let grid: Grid = gather_grid(kernel, &params)?;
