@@ -22,7 +22,7 @@ use cuda_std::prelude::*;
     family = "masked_softmax",
     types = [f32, f16, bf16],
     instances = [
-        { LANES: 1, PACKS: 1; threads: 128 },
+        { LANES: 1, PACKS: 1; threads: 128, min_blocks: 8 },
         { LANES: 1, PACKS: 2; threads: 128 },
         { LANES: 1, PACKS: 4; threads: 128 },
         { LANES: 2, PACKS: 4; threads: 128 },
