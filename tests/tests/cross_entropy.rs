@@ -8,7 +8,7 @@ use pointwise::{Layout, ulp};
 use warpwright::ops::{self, CrossEntropy, CrossEntropyGradient, Reduction};
 use warpwright::{DType, Device, Error, Result, Tensor, reference};
 use warpwright_tests::{
-    DTYPES, POISON, Random, assert_same, assert_within, floats, on_each_device, poisoned,
+    DTYPES, POISON, Random, apart, assert_same, assert_within, floats, on_each_device, poisoned,
 };
 
 /// Unit roundoff of f32.
