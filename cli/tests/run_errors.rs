@@ -33,7 +33,9 @@ fn mistakes_on_the_command_line_exit_with_2() {
     let operations = "`masked_softmax`, `gelu`, `gelu_backward`, `bias_gelu`, `bias_gelu_backward`, `add`, `cast`, \
                       `dropout`, `dropout_backward`, `embedding`, `embedding_backward`, `layer_norm`, \
                       `layer_norm_backward`, `add_layer_norm`, `add_layer_norm_backward`, `rms_norm`, \
-                      `rms_norm_backward`, `masked_softmax_backward`, `matmul`, `linear` and `linear_backward`";
+                      `rms_norm_backward`, `masked_softmax_backward`, `cross_entropy`, \
+                      `cross_entropy_backward`, `matmul`, `linear`, `linear_backward`, `permute`, `split_heads`, \
+                      `merge_heads` and `transpose_in_place`";
     for (words, want) in [
         ("run softmax --device cpu", format!("unknown operation `softmax`: known are {operations}")),
         ("run masked_softmax --device gpu", "unknown device `gpu`: known are `cpu`, `cuda` and `cuda:N`".into()),
