@@ -19,6 +19,7 @@ mod pointwise;
 mod rms_norm;
 mod rows;
 mod softmax_backward;
+mod views;
 
 pub use add::{add, add_into, add_shape};
 pub use bias_gelu::{

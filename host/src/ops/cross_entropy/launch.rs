@@ -7,10 +7,10 @@ use crate::error::Result;
 use crate::launch::Grid;
 use crate::ops::masked_softmax::{Alignment, Choice, Plan, Target, params_of_all};
 use crate::ops::pointwise::with_float;
+use crate::ops::views::{read, write};
 use crate::tensor::Tensor;
-use cuda_std::global::RawView;
 use cuda_std::kernel::Kernel;
-use cuda_std::{Float, Global, GlobalMut};
+use cuda_std::{Float, Global};
 use kernels_gpu::masked_softmax::{self as kernels, FAULT_BITS, Targets};
 
 /// What is computed.
@@ -105,17 +105,12 @@ where
         Choice::LongRow { .. } | Choice::Strided => &kernels::cross_entropy_strided::kernels::<T>()[0],
     };
     let slot = device.wide_value_slot(problem.op, "target", 0, problem.rows.cols as i64 - 1, FAULT_BITS)?;
-    let y = match &dx {
-        Some(dx) => dx.view_mut::<T>()?,
-        // SAFETY: not written without a gradient.
-        None => unsafe { GlobalMut::from_raw(RawView::none()) },
-    };
     let params = params_of_all::<T>(&problem.rows, plan);
     let args = (
         x.view::<T>()?,
         beside.targets,
         beside.gradients,
-        y,
+        write(dx.as_ref())?,
         beside.losses.view_mut()?,
         slot.view(),
         beside.t,
@@ -126,13 +121,4 @@ where
     // their streams, which `adopted` has made wait for one another.
     unsafe { device.launch(kernel, grid, args)? };
     slot.finish()
-}
-
-/// For a kernel that reads; nothing where it is absent.
-fn read(tensor: Option<&Tensor>) -> Result<Global<f32>> {
-    match tensor {
-        Some(tensor) => tensor.view(),
-        // SAFETY: not read where it is absent.
-        None => Ok(unsafe { Global::from_raw(RawView::none()) }),
-    }
 }

@@ -4,7 +4,7 @@ use super::{CrossEntropy, Reduction};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::masked_softmax::{self, Described, KernelSet, MaskedSoftmax};
-use crate::ops::pointwise::{on_device, typed};
+use crate::ops::pointwise::{contiguous, on_device, typed};
 use crate::tensor::Desc;
 
 /// Most rows: kernels count them in 31 bits.
@@ -43,7 +43,7 @@ impl Problem {
             let (required, got) = (format!("{outer:?}"), target.shape().to_vec());
             return Err(Error::Shape { op, arg: "target", required, got });
         }
-        dense(op, "target", target)?;
+        contiguous(op, "target", target)?;
         if rows.row_count() > MAX_ROWS {
             let (limit, got) = (MAX_ROWS, rows.row_count().to_string());
             return Err(Error::TooLarge { op, what: "rows of `x`", limit, got });
@@ -56,7 +56,7 @@ impl Problem {
         let loss = Desc::contiguous(op, x.device(), DType::F32, of_loss)?;
         if let Some(dloss) = dloss {
             typed(op, "dloss", dloss.described(), DType::F32, &loss)?;
-            dense(op, "dloss", dloss.described())?;
+            contiguous(op, "dloss", dloss.described())?;
         }
         Ok(Problem {
             op,
@@ -67,13 +67,4 @@ impl Problem {
             dx: Desc::contiguous(op, x.device(), x.dtype(), x.shape())?,
         })
     }
-}
-
-/// Wants a tensor without gaps: those of a number a row are small, and read by the row's.
-fn dense(op: &'static str, arg: &'static str, tensor: &Desc) -> Result<()> {
-    if tensor.is_contiguous() {
-        return Ok(());
-    }
-    let got = tensor.strides().iter().map(|&stride| stride as i64).collect();
-    Err(Error::Strides { op, arg, required: "contiguous strides", got })
 }

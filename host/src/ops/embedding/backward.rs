@@ -1,7 +1,7 @@
 //! The gradients of the tables. See [`embedding_backward`].
 
 use super::boundaries;
-use super::launch::{divisor, launch_keys, token_params, token_slot, view_or_none};
+use super::launch::{divisor, launch_keys, token_params, token_slot};
 use super::problem::Problem;
 use super::{BACKWARD, Positions};
 use crate::dtype::{DType, Element};
@@ -11,6 +11,7 @@ use crate::ops::cast::cast;
 use crate::ops::column_sums::column_sums;
 use crate::ops::masked_softmax::Described;
 use crate::ops::pointwise::{check_output, same, with_float};
+use crate::ops::views::read;
 use crate::tensor::{Desc, Tensor};
 use cuda_std::kernel::Kernel;
 use cuda_std::{Float, Global, warp};
@@ -194,7 +195,7 @@ impl Gradients {
             let words = Global::from_raw(tokens.raw_view()?);
             let dwpe = dwpe.unwrap_or(dwte).view_mut::<T>()?;
             let (dy, dwte) = (dy.view::<T>()?, dwte.view_mut::<T>()?);
-            let args = (words, view_or_none::<u32>(starts)?, dy, dwte, dwpe, slot.view(), params);
+            let args = (words, read::<u32>(starts)?, dy, dwte, dwpe, slot.view(), params);
             device.launch(kernel, grid, args)?;
         }
         slot.finish()
@@ -279,7 +280,7 @@ impl Gradients {
             len: dwpe.len() as u64,
             cols: cols as u64,
         };
-        let starts = view_or_none::<u32>(starts)?;
+        let starts = read::<u32>(starts)?;
         let args = (starts, dy.view::<T>()?, dwpe.view_mut::<T>()?, partials.view_mut::<f32>()?, params);
         // SAFETY: the tensors have the sizes of the problem; the grid covers dwpe's units and the groups.
         unsafe { device.launch(kernel, Grid::xyz(blocks as u64, groups as u64, 1)?, args)? };

@@ -9,9 +9,9 @@ use crate::error::Result;
 use crate::faults::ValueSlot;
 use crate::launch::Grid;
 use crate::ops::pointwise::with_float;
+use crate::ops::views::read;
 use crate::tensor::Tensor;
 use cuda_std::divide::Divisor;
-use cuda_std::global::RawView;
 use cuda_std::kernel::Kernel;
 use cuda_std::{Float, Global, warp};
 use kernels_gpu::embedding::{self as kernels, FAULT_BITS, Lookup, Tokens, Windows, token_kind};
@@ -63,7 +63,7 @@ where
     let slot = token_slot(OP, problem, device)?;
     // SAFETY: words of tokens, of one or two each.
     let words = unsafe { Global::from_raw(tokens.raw_view()?) };
-    let (starts, with_wpe) = (view_or_none::<u32>(starts)?, usize::from(all.is_some()));
+    let (starts, with_wpe) = (read::<u32>(starts)?, usize::from(all.is_some()));
     let (of_wte, of_y) = (wte.view::<T>()?, y.view_mut::<T>()?);
     // Below: the operands match the problem, of which the pieces are; the grids cover these. Tensors are freed in the
     // order of their streams, which `adopted` has made wait for one another.
@@ -72,7 +72,7 @@ where
             let kernel = &kernels::lookup_windows::kernels::<T>()[with_wpe];
             let offset = positions.map_or(0, |positions| positions.offset);
             let rows = all.as_ref().map_or(0, |all| all.shape()[0]);
-            let wpe = view_or_none::<T>(all.as_ref())?;
+            let wpe = read::<T>(all.as_ref())?;
             let packs = kernel.constant("PACKS") * warp::SIZE as usize;
             for piece in windows(problem, T::PER_PACK, packs, MOST_UNITS, [offset, rows]) {
                 let warps = u64::from(kernel.bounds.threads / warp::SIZE);
@@ -90,7 +90,7 @@ where
             } else {
                 kernels::lookup_elements::kernels::<T>()
             };
-            let (kernel, wpe) = (&kernels[with_wpe], view_or_none::<T>(of_steps.as_ref())?);
+            let (kernel, wpe) = (&kernels[with_wpe], read::<T>(of_steps.as_ref())?);
             let unit = if packs { T::PER_PACK } else { 1 };
             for piece in pieces(problem, problem.cols / unit, MOST_UNITS) {
                 let per_block = u64::from(kernel.bounds.threads) * kernel.constant("UNITS") as u64;
@@ -139,15 +139,6 @@ fn layout<T: Float>(
         true => Layout::Packs,
         false if windows && all.is_none_or(aligned) => Layout::Windows,
         false => Layout::Elements,
-    }
-}
-
-/// What a kernel sees of a tensor that it may have to do without.
-pub fn view_or_none<T: Element>(tensor: Option<&Tensor>) -> Result<Global<T>> {
-    match tensor {
-        Some(tensor) => tensor.view::<T>(),
-        // SAFETY: no memory, which a kernel without this operand does not touch.
-        None => Ok(unsafe { Global::from_raw(RawView::none()) }),
     }
 }
 

@@ -184,9 +184,9 @@ impl Plan {
             let instances = clusters.iter().enumerate().filter(move |_| target.clusters);
             instances.filter(move |(_, shape)| staged(shape) == wanted).filter_map(move |(index, shape)| {
                 let blocks = packs.div_ceil(shape.capacity()).max(1);
-                // Whole warps of packs each.
-                let slice = packs.div_ceil(blocks).next_multiple_of(32);
-                let slice = if staged(shape) || bias { slice } else { shape.capacity() } as u32;
+                // Shared out evenly, whole warps of packs each, unless a slice is what the registers hold.
+                let shared_out = packs.div_ceil(blocks).next_multiple_of(32);
+                let slice = if staged(shape) { shared_out } else { shape.capacity() } as u32;
                 let choice = Choice::Cluster { index, blocks: blocks as u32, slice };
                 let serves =
                     blocks <= kernels::MAX_CLUSTER as usize && (staged(shape) || bias || plain_masks);

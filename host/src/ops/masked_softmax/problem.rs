@@ -3,6 +3,7 @@
 use super::{Causal, Described, Mask, MaskedSoftmax};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::pointwise::contiguous;
 use crate::shape;
 use crate::tensor::Desc;
 
@@ -234,11 +235,7 @@ pub fn check_output(op: &'static str, x: &Desc, y: &Desc) -> Result<()> {
         let (required, got) = (format!("{:?}", x.shape()), y.shape().to_vec());
         return Err(Error::Shape { op, arg: "y", required, got });
     }
-    if !y.is_contiguous() {
-        let got = y.strides().iter().map(|&stride| stride as i64).collect();
-        return Err(Error::Strides { op, arg: "y", required: "contiguous strides", got });
-    }
-    Ok(())
+    contiguous(op, "y", y)
 }
 
 /// The strides by which `given` walks along `shape`, after checks of its type and device.

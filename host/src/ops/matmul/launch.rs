@@ -12,6 +12,7 @@ use super::problem::Problem;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::launch::Grid;
+use crate::ops::views::read;
 use crate::tensor::Tensor;
 
 /// The tensors of an epilogue, of the shape of y except for the bias `[n]`.
@@ -189,9 +190,9 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     let epilogue = epilogue(problem, layout, [bias, addend, aux], y);
     let blocks = blocks(op, layout, &plan)?;
     let grid = Grid::new(plan.blocks(layout.products()))?.shared(plan.shared_bytes);
-    let (bias, addend) = (view::<T>(bias)?, view::<T>(addend)?);
+    let (bias, addend) = (read::<T>(bias.as_ref())?, read::<T>(addend.as_ref())?);
     // SAFETY: elements of this type, or no memory for a tensor that no flag asks for.
-    let aux = unsafe { GlobalMut::<T>::from_raw(view::<T>(aux)?.raw()) };
+    let aux = unsafe { GlobalMut::<T>::from_raw(read::<T>(aux.as_ref())?.raw()) };
     // SAFETY: as above; an f32 result is reached through the raw view again.
     let out = unsafe { GlobalMut::<T>::from_raw(y.raw_view()?) };
     let p = |epilogue| Product {
@@ -245,15 +246,6 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     let grid = Grid::covering(packs as u64, reduce.bounds.threads.into())?;
     // SAFETY: the partial sums are those of this layout; a plan with splits has few of them.
     unsafe { device.launch(reduce, grid, (parts.view::<f32>()?, bias, addend, aux, out, sums)) }
-}
-
-/// A view for reading; no memory where there is no tensor.
-fn view<T: Element>(tensor: &Option<Tensor>) -> Result<Global<T>> {
-    match tensor {
-        Some(tensor) => tensor.view::<T>(),
-        // SAFETY: not used, since no flag asks for it.
-        None => Ok(unsafe { Global::from_raw(RawView::none()) }),
-    }
 }
 
 fn epilogue(problem: &Problem, layout: &Layout, [bias, addend, aux]: Behinds, y: &Tensor) -> Epilogue {

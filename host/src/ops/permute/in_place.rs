@@ -7,6 +7,7 @@ use kernels_gpu::permute::{InPlace, Unit, tile, transpose_in_place as kernels};
 
 use crate::error::{Error, Result};
 use crate::launch::Grid;
+use crate::ops::pointwise::contiguous;
 use crate::tensor::Tensor;
 
 const OP: &str = "transpose_in_place";
@@ -40,10 +41,7 @@ pub fn transpose_in_place(x: &Tensor) -> Result<()> {
             });
         }
     };
-    if !x.is_contiguous() {
-        let got = x.strides().iter().map(|&stride| stride as i64).collect();
-        return Err(Error::Strides { op: OP, arg: "x", required: "contiguous strides", got });
-    }
+    contiguous(OP, "x", x.desc())?;
     if x.is_empty() {
         return Ok(());
     }

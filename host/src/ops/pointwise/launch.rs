@@ -5,9 +5,9 @@ use super::layout::{Layout, MAX_LAUNCH, Phases};
 use crate::dtype::Element;
 use crate::error::Result;
 use crate::launch::Grid;
+use crate::ops::views::read;
 use crate::tensor::Tensor;
 use cuda_std::divide::Divisor;
-use cuda_std::global::RawView;
 use cuda_std::kernel::Kernel;
 use cuda_std::philox::Stream;
 use cuda_std::{Float, Global, GlobalMut};
@@ -53,12 +53,7 @@ pub fn run<A: Element + Float, B: Element + Float>(
     let device = operands.a.device();
     let b = operands.b.map(|(arg, b)| b.adopted(device, problem.op, arg)).transpose()?;
     let bias = operands.bias.map(|bias| bias.adopted(device, problem.op, "bias")).transpose()?;
-    let view = |tensor: &Option<Tensor>| match tensor {
-        Some(tensor) => tensor.view::<A>(),
-        // SAFETY: not used by a kernel without this operand.
-        None => Ok(unsafe { Global::from_raw(RawView::none()) }),
-    };
-    let (a_view, b_view, bias_view) = (operands.a.view::<A>()?, view(&b)?, view(&bias)?);
+    let (a_view, b_view, bias_view) = (operands.a.view::<A>()?, read(b.as_ref())?, read(bias.as_ref())?);
     let y_view = y.view_mut::<B>()?;
     let unit = const { unit::<A, B>() };
     let phase = |tensor: &Tensor| (tensor.address() as usize / tensor.dtype().size()) % unit;

@@ -6,7 +6,7 @@ mod problem;
 mod rows;
 
 pub(super) use launch::{Kernels, NO_MASK, Operands, run};
-pub(super) use problem::{Problem, check_output, float, into, on_device, reach, same, typed};
+pub(super) use problem::{Problem, check_output, contiguous, float, into, on_device, reach, same, typed};
 pub(super) use rows::{Rows, RowsPlan};
 
 /// `$body` with `$T` standing for the type of elements that `$dtype` names: f32, f16 or bf16, which has been

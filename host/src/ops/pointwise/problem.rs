@@ -127,6 +127,11 @@ pub fn reach(op: &'static str, arg: &'static str, desc: &Desc) -> Result<()> {
     }
 }
 
+/// Wants a tensor without gaps.
+pub fn contiguous(op: &'static str, arg: &'static str, desc: &Desc) -> Result<()> {
+    if desc.is_contiguous() { Ok(()) } else { Err(strides(op, arg, desc, "contiguous strides")) }
+}
+
 fn strides(op: &'static str, arg: &'static str, desc: &Desc, required: &'static str) -> Error {
     let got = desc.strides().iter().map(|&stride| stride as i64).collect();
     Error::Strides { op, arg, required, got }
@@ -141,9 +146,7 @@ pub fn check_output(
     inputs: &[&Tensor],
 ) -> Result<()> {
     typed(op, arg, y.desc(), wanted.dtype(), wanted)?;
-    if !y.is_contiguous() {
-        return Err(strides(op, arg, y.desc(), "contiguous strides"));
-    }
+    contiguous(op, arg, y.desc())?;
     let overlaps = |other: &&Tensor| {
         let (a, b) = (y.byte_range(), other.byte_range());
         a.start < b.end && b.start < a.end

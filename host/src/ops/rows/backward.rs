@@ -1,12 +1,13 @@
 //! Gradients of norms: dx by rows, those of weight and bias as sums of columns.
 
-use super::launch::{Kernels, Operands, cut_of, dense, params, phase, read, run, write};
+use super::launch::{Kernels, Operands, cut_of, dense, params, phase, run};
 use super::plan::Cut;
 use super::problem::Problem;
 use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::launch::Grid;
 use crate::ops::column_sums::column_sums;
+use crate::ops::views::{read, write};
 use crate::tensor::Tensor;
 use cuda_std::kernel::Kernel;
 use cuda_std::{Float, warp};

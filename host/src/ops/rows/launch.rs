@@ -5,9 +5,9 @@ use super::problem::Problem;
 use crate::dtype::Element;
 use crate::error::Result;
 use crate::launch::Grid;
+use crate::ops::views::{read, write};
 use crate::tensor::Tensor;
 use cuda_std::divide::Divisor;
-use cuda_std::global::RawView;
 use cuda_std::kernel::Kernel;
 use cuda_std::{Float, Global, GlobalMut};
 use kernels_gpu::rows::{MAX_INPUTS, MAX_ROW_DIMS, Params, RowDim, given, rows_per_block};
@@ -160,24 +160,6 @@ pub fn params(problem: &Problem, cut: Cut, is_given: &[(u32, bool)]) -> Params {
 
 fn shape_of<T>(kernel: &Kernel<Args<T>>) -> RowShape {
     RowShape { lanes: kernel.constant("LANES"), packs: kernel.constant("PACKS") }
-}
-
-/// For a kernel that reads; nothing where the operand is absent.
-pub fn read<T: Element>(tensor: Option<&Tensor>) -> Result<Global<T>> {
-    match tensor {
-        Some(tensor) => tensor.view(),
-        // SAFETY: not used by a kernel without this operand.
-        None => Ok(unsafe { Global::from_raw(RawView::none()) }),
-    }
-}
-
-/// For a kernel that writes.
-pub fn write<T: Element>(tensor: Option<&Tensor>) -> Result<GlobalMut<T>> {
-    match tensor {
-        Some(tensor) => tensor.view_mut(),
-        // SAFETY: as in `read`.
-        None => Ok(unsafe { GlobalMut::from_raw(RawView::none()) }),
-    }
 }
 
 /// The dimensions of the rows, innermost first.
