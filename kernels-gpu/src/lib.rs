@@ -8,6 +8,8 @@
 
 #[cfg(feature = "column_sums")]
 pub mod column_sums;
+#[cfg(any(feature = "masked_softmax", feature = "pointwise", feature = "rows"))]
+pub mod dropping;
 #[cfg(feature = "embedding")]
 pub mod embedding;
 #[cfg(feature = "masked_softmax")]

@@ -8,7 +8,7 @@ mod pointwise;
 
 use norms::{LENGTHS, LONG, U, close, each};
 use pointwise::{Layout, SHAPES, round, ulp};
-use warpwright::ops::{self, AddLayerNormed, LayerNorm, LayerNormed, RmsNormed};
+use warpwright::ops::{self, AddLayerNorm, AddLayerNormed, LayerNorm, LayerNormed, RmsNormed};
 use warpwright::{DType, Device, Graph, Result, Tensor, reference};
 use warpwright_tests::{
     DTYPES, POISON, Random, assert_same, assert_within, first_gpu_apart, floats, on_each_device, poisoned,
@@ -75,8 +75,9 @@ fn check_add(
     let LayerNormed { y, mean, rstd } = outputs(x, output)?;
     let sum = output.output(x.device(), x.dtype(), [x.shape()[0], x.shape()[1]])?;
     let normed = AddLayerNormed { sum, y, mean, rstd };
-    ops::add_layer_norm_into(x, residual, input_bias, parameters, &normed)?;
-    let want = reference::add_layer_norm(x, residual, input_bias, parameters)?;
+    let add = AddLayerNorm { input_bias, ..AddLayerNorm::from(*parameters) };
+    ops::add_layer_norm_into(x, residual, &add, &normed)?;
+    let want = reference::add_layer_norm(x, residual, &add)?;
     let what = format!("{what}: {:?}", x.desc());
     let allowed = |i: usize| 0.51 * ulp(x.dtype(), want.sum[i]) + 16.0 * U;
     assert_within(&normed.sum.to_f64()?, &want.sum, allowed, format!("sum, {what}"));
@@ -210,7 +211,7 @@ on_each_device! {
             let none = Tensor::zeros(device, dtype, &[0, 9])?;
             let normed = ops::layer_norm(&none, &LayerNorm::default())?;
             assert_eq!((normed.y.shape(), normed.mean.shape()), (&[0usize, 9][..], &[0usize][..]));
-            ops::add_layer_norm(&none, &none, None, &LayerNorm::default())?;
+            ops::add_layer_norm(&none, &none, &AddLayerNorm::default())?;
             ops::rms_norm(&none, None, 1e-5)?;
             // Rows without columns have numbers nonetheless.
             let x = Tensor::zeros(device, dtype, &[3, 0])?;
@@ -250,11 +251,11 @@ on_each_device! {
             let residual = Layout::Dense.random(device, dtype, shape, (-3.0, 3.0), &mut random)?;
             let weight = floats(device, dtype, &[shape[1]], &random.floats(shape[1], -2.0, 2.0))?;
             let parameters = LayerNorm { weight: Some(&weight), ..Default::default() };
-            let fused = ops::add_layer_norm(&x, &residual, None, &parameters)?;
+            let fused = ops::add_layer_norm(&x, &residual, &parameters.into())?;
             let sum = ops::add(&x, &residual)?;
             assert_same(&fused.sum.to_bytes()?, &sum.to_bytes()?, format!("sum, {dtype}"));
             for _ in 0..2 {
-                let again = ops::add_layer_norm(&x, &residual, None, &parameters)?;
+                let again = ops::add_layer_norm(&x, &residual, &parameters.into())?;
                 assert_same(&again.y.to_bytes()?, &fused.y.to_bytes()?, "again");
             }
             // Other instances may add up in another order.
@@ -314,7 +315,8 @@ on_each_device! {
         let want = "rms_norm: `eps` must be positive, finite and at least 2^-126, got 0";
         assert_eq!(text(ops::rms_norm(&x, None, 0.0).map(drop)), want);
         let add = |residual: &Tensor, bias: Option<&Tensor>| {
-            text(ops::add_layer_norm(&x, residual, bias, &LayerNorm::default()).map(drop))
+            let parameters = AddLayerNorm { input_bias: bias, ..Default::default() };
+            text(ops::add_layer_norm(&x, residual, &parameters).map(drop))
         };
         let want = "add_layer_norm: `residual` must have shape [2, 3], got [3, 2]";
         assert_eq!(add(&zeros(DType::F32, &[3, 2])?, None), want);
@@ -339,7 +341,7 @@ on_each_device! {
 
     fn shapes_are_known_without_computing(device: &Device) -> Result<()> {
         let x = Tensor::zeros(device, DType::BF16, &[4, 3, 8])?;
-        let shape = ops::add_layer_norm_shape(&x, &x, None, &LayerNorm::default())?;
+        let shape = ops::add_layer_norm_shape(&x, &x, &AddLayerNorm::default())?;
         assert_eq!((shape.sum.shape(), shape.y.dtype(), shape.mean.shape()), (x.shape(), DType::BF16, &[4usize, 3][..]));
         assert_eq!(ops::rms_norm_shape(&x, None, 1.0)?.rstd.dtype(), DType::F32);
         Ok(())
@@ -363,12 +365,12 @@ fn a_replay_gives_the_bits_of_the_eager_call() -> Result<()> {
     let Some(device) = first_gpu_apart("a_replay_gives_the_bits_of_the_eager_call")? else { return Ok(()) };
     let mut random = Random::new(207);
     let x = Layout::Dense.random(&device, DType::BF16, [3000, 768], (-6.0, 6.0), &mut random)?;
-    let want = ops::add_layer_norm(&x, &x, None, &LayerNorm::default())?;
+    let want = ops::add_layer_norm(&x, &x, &AddLayerNorm::default())?;
     let LayerNormed { y, mean, rstd } = outputs(&x, Layout::Dense)?;
     let sum = poisoned(&device, DType::BF16, &[3000, 768], POISON)?;
     let normed = AddLayerNormed { sum, y, mean, rstd };
     let (graph, ()) =
-        Graph::capture(&device, |_| ops::add_layer_norm_into(&x, &x, None, &LayerNorm::default(), &normed))?;
+        Graph::capture(&device, |_| ops::add_layer_norm_into(&x, &x, &AddLayerNorm::default(), &normed))?;
     for _ in 0..3 {
         graph.launch()?;
         assert_same(&normed.y.to_bytes()?, &want.y.to_bytes()?, "y");

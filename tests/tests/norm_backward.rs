@@ -9,7 +9,9 @@ mod pointwise;
 
 use norms::{U, each};
 use pointwise::{Layout, SHAPES, round, ulp};
-use warpwright::ops::{self, LayerNorm, LayerNormGradients, RmsNormGradients};
+use warpwright::ops::{
+    self, AddLayerNormBackward, AddLayerNormGradients, LayerNorm, LayerNormGradients, RmsNormGradients,
+};
 use warpwright::{DType, Device, Graph, Result, Tensor, reference};
 use warpwright_tests::{
     DTYPES, POISON, Random, assert_same, assert_within, first_gpu_apart, floats, on_each_device, poisoned,
@@ -104,11 +106,15 @@ fn check(of: &Operands, output: Layout, what: &str) -> Result<LayerNormGradients
     let (dsum, weight) = (dsum.as_ref(), weight.as_ref());
     let gradients = outputs(of, output)?;
     if dsum.is_some() {
-        ops::add_layer_norm_backward_into(x, dy, dsum, weight, mean, rstd, &gradients)?;
+        let LayerNormGradients { dx, dweight, dbias } = gradients.clone();
+        let gradients = AddLayerNormGradients { dx, dresidual: None, dinput_bias: None, dweight, dbias };
+        let parameters = AddLayerNormBackward { dsum, weight, ..Default::default() };
+        ops::add_layer_norm_backward_into(x, dy, mean, rstd, &parameters, &gradients)?;
     } else {
         ops::layer_norm_backward_into(x, dy, weight, mean, rstd, &gradients)?;
     }
-    let want = reference::add_layer_norm_backward(x, dy, dsum, weight, mean, rstd)?;
+    let parameters = AddLayerNormBackward { dsum, weight, ..Default::default() };
+    let want = reference::add_layer_norm_backward(x, dy, mean, rstd, &parameters)?;
     let got = [Some(&gradients.dx), Some(&gradients.dweight), Some(&gradients.dbias)];
     check_gradients(of, got, [&want.dx, &want.dweight, &want.dbias], &format!("{what}: {:?}", x.desc()))?;
     Ok(gradients)
@@ -285,7 +291,8 @@ on_each_device! {
         assert_eq!(backward(&x, &rows, &zeros(DType::F32, &[2, 1])?), want);
         let dsum = zeros(DType::F32, &[2, 3])?;
         let want = "add_layer_norm_backward: `dsum` must have dtype f16, got f32";
-        assert_eq!(text(ops::add_layer_norm_backward(&x, &x, Some(&dsum), None, &rows, &rows).map(drop)), want);
+        let parameters = AddLayerNormBackward { dsum: Some(&dsum), ..Default::default() };
+        assert_eq!(text(ops::add_layer_norm_backward(&x, &x, &rows, &rows, &parameters).map(drop)), want);
         let gradients = RmsNormGradients { dx: x.clone(), dweight: zeros(DType::F16, &[3])? };
         let want = "rms_norm_backward: `dx` must have memory apart from the inputs', got strides [3, 1]";
         assert_eq!(text(ops::rms_norm_backward_into(&x, &x, None, &rows, &gradients)), want);
@@ -347,10 +354,12 @@ fn a_replay_gives_the_bits_of_the_eager_call() -> Result<()> {
         Operands::random(&device, DType::BF16, [3000, 768], [Layout::Dense; 2], (true, true), &mut random)?;
     let Operands { x, dy, dsum, weight, mean, rstd } = &of;
     let (dsum, weight) = (dsum.as_ref(), weight.as_ref());
-    let want = ops::add_layer_norm_backward(x, dy, dsum, weight, mean, rstd)?;
-    let gradients = outputs(&of, Layout::Dense)?;
+    let parameters = AddLayerNormBackward { dsum, weight, ..Default::default() };
+    let want = ops::add_layer_norm_backward(x, dy, mean, rstd, &parameters)?;
+    let LayerNormGradients { dx, dweight, dbias } = outputs(&of, Layout::Dense)?;
+    let gradients = AddLayerNormGradients { dx, dresidual: None, dinput_bias: None, dweight, dbias };
     let (graph, ()) = Graph::capture(&device, |_| {
-        ops::add_layer_norm_backward_into(x, dy, dsum, weight, mean, rstd, &gradients)
+        ops::add_layer_norm_backward_into(x, dy, mean, rstd, &parameters, &gradients)
     })?;
     for _ in 0..3 {
         graph.launch()?;

@@ -1,8 +1,8 @@
 //! The demo of the norms and of the gradients along rows.
 
 use warpwright::ops::{
-    self, AddLayerNormed, LayerNorm, LayerNormGradients, LayerNormed, MaskedSoftmax, RmsNormGradients,
-    RmsNormed,
+    self, AddLayerNorm, AddLayerNormBackward, AddLayerNormGradients, AddLayerNormed, Dropout, DroppedSoftmax,
+    LayerNorm, LayerNormGradients, LayerNormed, Mask, MaskedSoftmax, RmsNormGradients, RmsNormed,
 };
 use warpwright::{DType, Result, Tensor, reference};
 
@@ -17,6 +17,9 @@ const COMPARE_ALL: usize = 200_000;
 const PARTS: usize = 16;
 const EPS: f32 = 1e-5;
 pub const SCALE: f32 = 0.125;
+const SCALED: MaskedSoftmax = MaskedSoftmax { scale: SCALE, mask: Mask::None, causal: None };
+/// Where functions drop.
+pub const DROPOUT: Dropout = Dropout { p: 0.1, seed: 0x5eed, offset: 0 };
 
 /// Rows, columns: for the checker, and for a GPU to be right at. Whole packs, ragged rows, long ones.
 const SMALL: [[usize; 2]; 3] = [[70, 256], [33, 129], [5, 5000]];
@@ -32,6 +35,9 @@ pub enum Function {
     RmsNorm,
     RmsNormBackward,
     SoftmaxBackward,
+    SoftmaxDropout,
+    SoftmaxDropoutBackward,
+    AddLayerNormDropout,
 }
 
 /// What a tensor has an element for.
@@ -52,7 +58,8 @@ pub fn cases(setting: &Setting, function: Function) -> Vec<Box<dyn Case>> {
     let mut cases: Vec<Box<dyn Case>> = Vec::new();
     for (i, &dtype) in FLOATS.iter().enumerate() {
         let small = SMALL[(i + function as usize) % SMALL.len()];
-        let large = if setting.gpu { &LARGE[..] } else { &[] };
+        // Parts of a large result would be numbered, and dropped, otherwise.
+        let large = if setting.gpu && !function.drops() { &LARGE[..] } else { &[] };
         for &shape in [small].iter().chain(large) {
             cases.push(Box::new(RowCase { function, shape, dtype }));
         }
@@ -61,27 +68,44 @@ pub fn cases(setting: &Setting, function: Function) -> Vec<Box<dyn Case>> {
 }
 
 impl Function {
+    /// Whether it drops elements.
+    pub fn drops(self) -> bool {
+        matches!(
+            self,
+            Function::SoftmaxDropout | Function::SoftmaxDropoutBackward | Function::AddLayerNormDropout
+        )
+    }
+
+    /// What tells its cases from those of the operation without dropout.
+    pub fn variant(self) -> &'static str {
+        if self.drops() { "dropout" } else { "–" }
+    }
+
     /// The inputs, the first of which is x (or y of a softmax).
     pub fn inputs(self) -> &'static [Kind] {
         match self {
             Function::LayerNorm => &[Whole, Columns, Columns],
             Function::LayerNormBackward => &[Whole, Whole, Columns, Rows, Rows],
-            Function::AddLayerNorm => &[Whole, Whole, Columns, Columns, Columns],
+            Function::AddLayerNorm | Function::AddLayerNormDropout => {
+                &[Whole, Whole, Columns, Columns, Columns]
+            }
             Function::AddLayerNormBackward => &[Whole, Whole, Whole, Columns, Rows, Rows],
             Function::RmsNorm => &[Whole, Columns],
             Function::RmsNormBackward => &[Whole, Whole, Columns, Rows],
-            Function::SoftmaxBackward => &[Whole, Whole],
+            Function::SoftmaxBackward | Function::SoftmaxDropoutBackward => &[Whole, Whole],
+            Function::SoftmaxDropout => &[Whole],
         }
     }
 
     pub fn outputs(self) -> &'static [Kind] {
         match self {
             Function::LayerNorm => &[Whole, Rows, Rows],
-            Function::AddLayerNorm => &[Whole, Whole, Rows, Rows],
+            Function::AddLayerNorm | Function::AddLayerNormDropout => &[Whole, Whole, Rows, Rows],
+            Function::SoftmaxDropout => &[Whole, Whole],
             Function::LayerNormBackward | Function::AddLayerNormBackward => &[Whole, Columns, Columns],
             Function::RmsNorm => &[Whole, Rows],
             Function::RmsNormBackward => &[Whole, Columns],
-            Function::SoftmaxBackward => &[Whole],
+            Function::SoftmaxBackward | Function::SoftmaxDropoutBackward => &[Whole],
         }
     }
 
@@ -93,10 +117,21 @@ impl Function {
                 let [y, mean, rstd] = exactly(all);
                 ops::layer_norm_into(x, &parameters(weight, bias), &LayerNormed { y, mean, rstd })
             }
-            (Function::AddLayerNorm, [x, residual, input_bias, weight, bias]) => {
+            (
+                Function::AddLayerNorm | Function::AddLayerNormDropout,
+                [x, residual, input_bias, weight, bias],
+            ) => {
                 let [sum, y, mean, rstd] = exactly(all);
                 let normed = AddLayerNormed { sum, y, mean, rstd };
-                ops::add_layer_norm_into(x, residual, Some(input_bias), &parameters(weight, bias), &normed)
+                let parameters = self.add_parameters(input_bias, weight, bias);
+                ops::add_layer_norm_into(x, residual, &parameters, &normed)
+            }
+            (Function::SoftmaxDropout, [x]) => {
+                let [y, probabilities] = exactly(all);
+                ops::masked_softmax_dropout_into(x, &SCALED, DROPOUT, &DroppedSoftmax { y, probabilities })
+            }
+            (Function::SoftmaxDropoutBackward, [y, dy]) => {
+                ops::masked_softmax_dropout_backward_into(y, dy, SCALE, DROPOUT, &outputs[0])
             }
             (Function::LayerNormBackward, [x, dy, weight, mean, rstd]) => {
                 let [dx, dweight, dbias] = exactly(all);
@@ -105,8 +140,10 @@ impl Function {
             }
             (Function::AddLayerNormBackward, [sum, dy, dsum, weight, mean, rstd]) => {
                 let [dx, dweight, dbias] = exactly(all);
-                let gradients = LayerNormGradients { dx, dweight, dbias };
-                ops::add_layer_norm_backward_into(sum, dy, Some(dsum), Some(weight), mean, rstd, &gradients)
+                let gradients =
+                    AddLayerNormGradients { dx, dresidual: None, dinput_bias: None, dweight, dbias };
+                let parameters = backward_parameters(dsum, weight);
+                ops::add_layer_norm_backward_into(sum, dy, mean, rstd, &parameters, &gradients)
             }
             (Function::RmsNorm, [x, weight]) => {
                 let [y, rstd] = exactly(all);
@@ -130,10 +167,13 @@ impl Function {
                 let LayerNormed { y, mean, rstd } = reference::layer_norm(x, &parameters(weight, bias))?;
                 vec![y, mean, rstd]
             }
-            (Function::AddLayerNorm, [x, residual, input_bias, weight, bias]) => {
-                let parameters = parameters(weight, bias);
-                let sum = reference::add_layer_norm(x, residual, Some(input_bias), &parameters)?.sum;
-                let LayerNormed { y, mean, rstd } = reference::layer_norm(&outputs[0], &parameters)?;
+            (
+                Function::AddLayerNorm | Function::AddLayerNormDropout,
+                [x, residual, input_bias, weight, bias],
+            ) => {
+                let parameters = self.add_parameters(input_bias, weight, bias);
+                let sum = reference::add_layer_norm(x, residual, &parameters)?.sum;
+                let LayerNormed { y, mean, rstd } = reference::layer_norm(&outputs[0], &parameters.norm)?;
                 vec![sum, y, mean, rstd]
             }
             (Function::LayerNormBackward, [x, dy, weight, mean, rstd]) => {
@@ -141,7 +181,8 @@ impl Function {
                 vec![of.dx, of.dweight, of.dbias]
             }
             (Function::AddLayerNormBackward, [sum, dy, dsum, weight, mean, rstd]) => {
-                let of = reference::add_layer_norm_backward(sum, dy, Some(dsum), Some(weight), mean, rstd)?;
+                let parameters = backward_parameters(dsum, weight);
+                let of = reference::add_layer_norm_backward(sum, dy, mean, rstd, &parameters)?;
                 vec![of.dx, of.dweight, of.dbias]
             }
             (Function::RmsNorm, [x, weight]) => {
@@ -153,13 +194,34 @@ impl Function {
                 vec![of.dx, of.dweight]
             }
             (Function::SoftmaxBackward, [y, dy]) => vec![reference::masked_softmax_backward(y, dy, SCALE)?],
+            // As dropout of the probabilities that came out.
+            (Function::SoftmaxDropout, [x]) => {
+                vec![reference::dropout(&outputs[1], DROPOUT)?, reference::masked_softmax(x, &SCALED)?]
+            }
+            (Function::SoftmaxDropoutBackward, [y, dy]) => {
+                vec![reference::masked_softmax_dropout_backward(y, dy, SCALE, DROPOUT)?]
+            }
             _ => unreachable!("as in `run`"),
         })
+    }
+
+    fn add_parameters<'a>(
+        self,
+        input_bias: &'a Tensor,
+        weight: &'a Tensor,
+        bias: &'a Tensor,
+    ) -> AddLayerNorm<'a> {
+        let dropout = self.drops().then_some(DROPOUT);
+        AddLayerNorm { input_bias: Some(input_bias), dropout, norm: parameters(weight, bias) }
     }
 }
 
 fn parameters<'a>(weight: &'a Tensor, bias: &'a Tensor) -> LayerNorm<'a> {
     LayerNorm { weight: Some(weight), bias: Some(bias), eps: EPS }
+}
+
+fn backward_parameters<'a>(dsum: &'a Tensor, weight: &'a Tensor) -> AddLayerNormBackward<'a> {
+    AddLayerNormBackward { dsum: Some(dsum), weight: Some(weight), ..Default::default() }
 }
 
 fn exactly<const N: usize>(tensors: Vec<Tensor>) -> [Tensor; N] {
@@ -205,7 +267,7 @@ impl Function {
 
 impl Case for RowCase {
     fn label(&self) -> Label {
-        let (mask, data) = ("–".to_owned(), "random".to_owned());
+        let (mask, data) = (self.function.variant().to_owned(), "random".to_owned());
         Label { shape: self.shape.to_vec(), dtype: self.dtype, mask, data }
     }
 
@@ -219,8 +281,8 @@ impl Case for RowCase {
         let mut sets = Vec::with_capacity(count);
         for (seed, first) in bench.scores(&self.shape, self.dtype, count)?.into_iter().enumerate() {
             let first = match self.function {
-                Function::SoftmaxBackward => {
-                    ops::masked_softmax(&first, &MaskedSoftmax { scale: SCALE, ..Default::default() })?
+                Function::SoftmaxBackward | Function::SoftmaxDropoutBackward => {
+                    ops::masked_softmax(&first, &SCALED)?
                 }
                 _ => first,
             };

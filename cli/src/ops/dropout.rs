@@ -14,26 +14,40 @@ const FORWARDS: &[Function] = &[Function::Dropout];
 
 const BACKWARDS: &[Function] = &[Function::DropoutBackward];
 
-const PARAMETERS: &[ParameterSpec] = &[
-    ParameterSpec {
-        name: "p",
-        kind: Kind::Number,
-        default: REQUIRED,
-        about: "the probability that an element is dropped",
-    },
-    ParameterSpec {
-        name: "seed",
-        kind: Kind::Unsigned,
-        default: REQUIRED,
-        about: "names the random numbers, together with offset",
-    },
-    ParameterSpec {
-        name: "offset",
-        kind: Kind::Unsigned,
-        default: "0",
-        about: "another offset gives other numbers",
-    },
-];
+const P: ParameterSpec = ParameterSpec {
+    name: "p",
+    kind: Kind::Number,
+    default: REQUIRED,
+    about: "the probability that an element is dropped",
+};
+
+const PARAMETERS: &[ParameterSpec] = &[P, ParameterSpec { default: REQUIRED, ..SEED }, OFFSET];
+
+/// For operations that dropout may be fused with.
+pub const OPTIONAL_P: ParameterSpec = ParameterSpec { default: "no dropout", ..P };
+pub const SEED: ParameterSpec = ParameterSpec {
+    name: "seed",
+    kind: Kind::Unsigned,
+    default: "0",
+    about: "names dropout's random numbers, together with offset",
+};
+pub const OFFSET: ParameterSpec = ParameterSpec {
+    name: "offset",
+    kind: Kind::Unsigned,
+    default: "0",
+    about: "another offset gives other random numbers",
+};
+
+/// The dropout that is asked for, if any.
+pub fn optional_dropout(op: &'static str, parameters: &Parameters) -> Result<Option<Dropout>, CliError> {
+    if parameters.number(P.name).is_some() {
+        return Ok(Some(dropout(parameters)));
+    }
+    match [SEED.name, OFFSET.name].into_iter().find(|name| parameters.unsigned(name).is_some()) {
+        Some(name) => Err(CliError::ParameterAlone { op, name, needs: "p" }),
+        None => Ok(None),
+    }
+}
 
 pub static OP: Op = Op {
     name: "dropout",

@@ -1,7 +1,10 @@
 //! `layer_norm`, `add_layer_norm` and their gradients on the command line.
 
-use warpwright::ops::{self, AddLayerNormed, LayerNorm, LayerNormGradients, LayerNormed};
+use warpwright::ops::{
+    self, AddLayerNorm, AddLayerNormBackward, AddLayerNormed, LayerNorm, LayerNormGradients, LayerNormed,
+};
 
+use super::dropout::{OFFSET, OPTIONAL_P, SEED, optional_dropout};
 use super::parameters::{Kind, ParameterSpec, Parameters};
 use super::tensors::Tensors;
 use super::{FLOATS, Op, Outputs, TensorSpec, optional, tensor};
@@ -31,9 +34,17 @@ const Y: TensorSpec = tensor("y", "x's type", "[.., N]", "x's shape");
 const MEAN: TensorSpec = tensor("mean", "f32", "[..]", "of each row");
 const RSTD: TensorSpec = tensor("rstd", "f32", "[..]", "1/sqrt(variance + eps) of each row");
 const GRADIENTS: &[TensorSpec] = &[
-    tensor("dx", "x's type", "[.., N]", "the gradient of x, and of the residual"),
+    tensor("dx", "x's type", "[.., N]", "the gradient of x"),
     tensor("dweight", "x's type", "[N]", "the gradient of the weight"),
     tensor("dbias", "x's type", "[N]", "the gradient of the bias"),
+];
+
+const ADD_GRADIENTS: &[TensorSpec] = &[
+    tensor("dx", "sum's type", "[.., N]", "the gradient of x"),
+    tensor("dresidual", "sum's type", "[.., N]", "the gradient of the residual"),
+    optional("dinput_bias", "sum's type", "[N]", "the gradient of the input's bias, where that is given"),
+    tensor("dweight", "sum's type", "[N]", "the gradient of the weight"),
+    tensor("dbias", "sum's type", "[N]", "the gradient of the bias"),
 ];
 
 pub static OP: Op = Op {
@@ -64,7 +75,7 @@ pub static BACKWARD: Op = Op {
 
 pub static ADD: Op = Op {
     name: "add_layer_norm",
-    summary: "x + input_bias + residual, and its layer_norm",
+    summary: "dropout(x + input_bias) + residual, and its layer_norm",
     dtypes: FLOATS,
     inputs: &[
         X,
@@ -74,11 +85,17 @@ pub static ADD: Op = Op {
         BIAS,
     ],
     outputs: &[tensor("sum", "x's type", "[.., N]", "what is normalised"), Y, MEAN, RSTD],
-    parameters: &[EPS],
+    parameters: &[EPS, OPTIONAL_P, SEED, OFFSET],
     family: "rows",
     run: run_add,
-    cases: |setting| cases(setting, Function::AddLayerNorm),
-    bench: |setting| bench::cases::rows::cases(setting, "add_layer_norm", Function::AddLayerNorm),
+    cases: |setting| {
+        let dropping = cases(setting, Function::AddLayerNormDropout);
+        cases(setting, Function::AddLayerNorm).into_iter().chain(dropping).collect()
+    },
+    bench: |setting| {
+        let of = |function| bench::cases::rows::cases(setting, "add_layer_norm", function);
+        [of(Function::AddLayerNorm), of(Function::AddLayerNormDropout)].into_iter().flatten().collect()
+    },
 };
 
 pub static ADD_BACKWARD: Op = Op {
@@ -89,12 +106,13 @@ pub static ADD_BACKWARD: Op = Op {
         tensor("sum", "f32, f16 or bf16", "[.., N]", "what add_layer_norm gave"),
         tensor("dy", "sum's type", "[.., N]", "the gradient of y"),
         optional("dsum", "sum's type", "[.., N]", "a gradient that the sum gets from elsewhere"),
+        optional("input_bias", "sum's type", "[N]", "what add_layer_norm got: asks for dinput_bias"),
         WEIGHT,
         MEAN,
         RSTD,
     ],
-    outputs: GRADIENTS,
-    parameters: &[],
+    outputs: ADD_GRADIENTS,
+    parameters: &[OPTIONAL_P, SEED, OFFSET],
     family: "rows",
     run: run_add_backward,
     cases: |setting| cases(setting, Function::AddLayerNormBackward),
@@ -115,8 +133,12 @@ fn run(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> 
 
 fn run_add(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> {
     let (x, residual) = (tensors.require("x")?, tensors.require("residual")?);
-    let AddLayerNormed { sum, y, mean, rstd } =
-        ops::add_layer_norm(x, residual, tensors.get("input_bias"), &layer_norm(tensors, parameters))?;
+    let parameters = AddLayerNorm {
+        input_bias: tensors.get("input_bias"),
+        dropout: optional_dropout(ADD.name, parameters)?,
+        norm: layer_norm(tensors, parameters),
+    };
+    let AddLayerNormed { sum, y, mean, rstd } = ops::add_layer_norm(x, residual, &parameters)?;
     Ok(vec![("sum", sum), ("y", y), ("mean", mean), ("rstd", rstd)])
 }
 
@@ -130,8 +152,18 @@ fn run_backward(tensors: &Tensors, _: &Parameters) -> Result<Outputs, CliError> 
     Ok(gradients(ops::layer_norm_backward(x, dy, weight, mean, rstd)?))
 }
 
-fn run_add_backward(tensors: &Tensors, _: &Parameters) -> Result<Outputs, CliError> {
-    let (sum, dy, weight) = (tensors.require("sum")?, tensors.require("dy")?, tensors.get("weight"));
+fn run_add_backward(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> {
+    let (sum, dy) = (tensors.require("sum")?, tensors.require("dy")?);
     let (mean, rstd) = (tensors.require("mean")?, tensors.require("rstd")?);
-    Ok(gradients(ops::add_layer_norm_backward(sum, dy, tensors.get("dsum"), weight, mean, rstd)?))
+    let parameters = AddLayerNormBackward {
+        dsum: tensors.get("dsum"),
+        weight: tensors.get("weight"),
+        dropout: optional_dropout(ADD_BACKWARD.name, parameters)?,
+        input_bias: tensors.get("input_bias").is_some(),
+    };
+    let of = ops::add_layer_norm_backward(sum, dy, mean, rstd, &parameters)?;
+    let dresidual = of.dresidual.unwrap_or_else(|| of.dx.clone());
+    let dinput_bias = of.dinput_bias.map(|dinput_bias| ("dinput_bias", dinput_bias));
+    let always = [("dx", of.dx), ("dresidual", dresidual), ("dweight", of.dweight), ("dbias", of.dbias)];
+    Ok(always.into_iter().chain(dinput_bias).collect())
 }

@@ -1,16 +1,18 @@
 //! `masked_softmax` on the command line.
 
-use warpwright::ops::masked_softmax::{Causal, Mask, MaskedSoftmax};
+use warpwright::ops::masked_softmax::{Causal, Mask, MaskedSoftmax, PackedKeys};
 
+use super::dropout::{OFFSET, OPTIONAL_P, SEED, optional_dropout};
 use super::parameters::{Kind, ParameterSpec, Parameters};
 use super::tensors::Tensors;
-use super::{FLOATS, Op, Outputs, TensorSpec, optional};
+use super::{FLOATS, Op, Outputs, TensorSpec, optional, tensor};
 use crate::bench;
 use crate::demo;
+use crate::demo::rows::Function;
 use crate::error::{CliError, quoted};
 
 const NAME: &str = "masked_softmax";
-const MASKS: &str = "`keep`, `drop`, `bias`, or `lengths` and `starts`";
+const MASKS: &str = "`keep`, `drop`, `bias`, `cu_seqlens`, or `lengths` and `starts`";
 
 pub static OP: Op = Op {
     name: NAME,
@@ -29,14 +31,17 @@ pub static OP: Op = Op {
         optional("bias", "x's type or f32", "[.., K]", "added after scaling; dimensions of 1 broadcast"),
         optional("lengths", "i32", "[..]", "keep the columns before this one, per row"),
         optional("starts", "i32", "[..]", "keep the columns from this one on, per row"),
+        optional("cu_seqlens", "i32 or i64", "[sequences + 1]", "keep the columns of the row's own sequence"),
     ],
-    outputs: &[TensorSpec {
-        name: "y",
-        dtypes: "x's type",
-        shape: "[.., K]",
-        required: true,
-        about: "probabilities, 0 where masked",
-    }],
+    outputs: &[
+        tensor(
+            "y",
+            "x's type",
+            "[.., K]",
+            "probabilities, 0 where masked; with p, what dropout leaves of them",
+        ),
+        optional("probabilities", "x's type", "[.., K]", "with p, the probabilities before dropout"),
+    ],
     parameters: &[
         ParameterSpec {
             name: "scale",
@@ -56,11 +61,26 @@ pub static OP: Op = Op {
             default: "K - Q",
             about: "with causal=true: 0 lets query q see keys 0..=q",
         },
+        ParameterSpec {
+            name: "packed_keys",
+            kind: Kind::Bool,
+            default: "false",
+            about: "with cu_seqlens: columns are all sequences' tokens, packed as rows are",
+        },
+        OPTIONAL_P,
+        SEED,
+        OFFSET,
     ],
     family: NAME,
     run,
-    cases: demo::masked_softmax::cases,
-    bench: bench::cases::masked_softmax::cases,
+    cases: |setting| {
+        let dropping = demo::rows::cases(setting, Function::SoftmaxDropout);
+        demo::masked_softmax::cases(setting).into_iter().chain(dropping).collect()
+    },
+    bench: |setting| {
+        let dropping = bench::cases::rows::cases(setting, NAME, Function::SoftmaxDropout);
+        bench::cases::masked_softmax::cases(setting).into_iter().chain(dropping).collect()
+    },
 };
 
 fn run(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> {
@@ -73,23 +93,39 @@ fn run(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> 
         }
     };
     let x = tensors.require("x")?;
-    let parameters =
-        MaskedSoftmax { scale: parameters.number("scale").unwrap_or(1.0), mask: mask(tensors)?, causal };
-    Ok(vec![("y", warpwright::ops::masked_softmax(x, &parameters)?)])
+    let dropout = optional_dropout(NAME, parameters)?;
+    let mask = mask(tensors, parameters.bool("packed_keys"))?;
+    let parameters = MaskedSoftmax { scale: parameters.number("scale").unwrap_or(1.0), mask, causal };
+    match dropout {
+        None => Ok(vec![("y", warpwright::ops::masked_softmax(x, &parameters)?)]),
+        Some(dropout) => {
+            let of = warpwright::ops::masked_softmax_dropout(x, &parameters, dropout)?;
+            Ok(vec![("y", of.y), ("probabilities", of.probabilities)])
+        }
+    }
 }
 
-fn mask(tensors: &Tensors) -> Result<Mask<'_>, CliError> {
-    let [keep, drop, bias, lengths, starts] =
-        ["keep", "drop", "bias", "lengths", "starts"].map(|name| tensors.get(name));
+fn mask<'a>(tensors: &'a Tensors, packed_keys: Option<bool>) -> Result<Mask<'a>, CliError> {
+    let conflict = || {
+        let got = quoted(tensors.names().filter(|&name| name != "x"));
+        Err(CliError::MaskConflict { op: NAME, masks: MASKS, got })
+    };
+    let masks = ["keep", "drop", "bias", "lengths", "starts"].map(|name| tensors.get(name));
+    if let Some(cu_seqlens) = tensors.get("cu_seqlens") {
+        let keys = if packed_keys == Some(true) { PackedKeys::Packed } else { PackedKeys::Padded };
+        let alone = masks.iter().all(Option::is_none);
+        return if alone { Ok(Mask::Packed { cu_seqlens, keys }) } else { conflict() };
+    }
+    if packed_keys.is_some() {
+        return Err(CliError::ParameterAlone { op: NAME, name: "packed_keys", needs: "`cu_seqlens`" });
+    }
+    let [keep, drop, bias, lengths, starts] = masks;
     match (keep, drop, bias, lengths, starts) {
         (None, None, None, None, None) => Ok(Mask::None),
         (Some(keep), None, None, None, None) => Ok(Mask::Keep(keep)),
         (None, Some(drop), None, None, None) => Ok(Mask::Drop(drop)),
         (None, None, Some(bias), None, None) => Ok(Mask::Bias(bias)),
         (None, None, None, lengths, starts) => Ok(Mask::Range { lengths, starts }),
-        _ => {
-            let got = quoted(tensors.names().filter(|&name| name != "x"));
-            Err(CliError::MaskConflict { op: NAME, masks: MASKS, got })
-        }
+        _ => conflict(),
     }
 }

@@ -161,8 +161,11 @@ impl Context {
         Ok(DeviceBuffer::new(block, bytes))
     }
 
+    /// In whole packs of 16 bytes: kernels copy the last few bytes of a tensor by asking for the first few of a pack, which
+    /// tools that watch memory take for the whole pack.
     fn alloc_from_pool(&self, bytes: usize, stream: &Arc<Stream>) -> Result<Arc<Block>> {
         let mut ptr = 0;
+        let bytes = bytes.checked_next_multiple_of(16).ok_or_else(|| self.out_of_memory(bytes))?;
         self.allocate("cuMemAllocAsync", bytes, Some(stream), || {
             // SAFETY: `ptr` is a valid place for the result, the stream is alive.
             unsafe { sys::cuMemAllocAsync(&mut ptr, bytes, stream.raw()) }

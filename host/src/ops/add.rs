@@ -1,9 +1,10 @@
 //! The sum of two tensors, as residual connections have it. See [`add`].
 
 use super::masked_softmax::Described;
-use super::pointwise::{self, Kernels, NO_MASK, Operands, Problem, with_float};
+use super::pointwise::{self, Kernels, Operands, Problem, with_float};
 use crate::error::Result;
 use crate::tensor::{Desc, Tensor};
+use kernels_gpu::dropping::Dropping;
 use kernels_gpu::pointwise as kernels;
 
 const OP: &str = "add";
@@ -53,6 +54,6 @@ fn run(problem: &Problem, a: &Tensor, b: &Tensor, y: &Tensor) -> Result<()> {
             dense: kernels::add_dense::kernels::<T>(),
             strided: &kernels::add_strided::kernels::<T>()[0],
         };
-        pointwise::run::<T, T>(problem, kernels, Operands { a, b: Some(("b", b)), bias: None }, NO_MASK, y)
+        pointwise::run::<T, T>(problem, kernels, Operands { a, b: Some(("b", b)), bias: None }, Dropping::NOTHING, y)
     })
 }

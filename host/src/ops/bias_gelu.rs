@@ -3,11 +3,12 @@
 use super::column_sums::column_sums;
 use super::gelu::Approximate;
 use super::masked_softmax::Described;
-use super::pointwise::{self, Kernels, NO_MASK, Operands, Problem, Rows, RowsPlan, with_float};
+use super::pointwise::{self, Kernels, Operands, Problem, Rows, RowsPlan, with_float};
 use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::tensor::{Desc, Tensor};
 use cuda_std::Float;
+use kernels_gpu::dropping::Dropping;
 use kernels_gpu::pointwise as kernels;
 
 const OP: &str = "bias_gelu";
@@ -65,7 +66,7 @@ fn forward(problem: &Problem, x: &Tensor, bias: &Tensor, approximate: Approximat
             strided: &approximate.among(kernels::bias_gelu_strided::kernels::<T>())[0],
         };
         let operands = Operands { a: x, b: None, bias: Some(bias) };
-        pointwise::run::<T, T>(problem, kernels, operands, NO_MASK, y)
+        pointwise::run::<T, T>(problem, kernels, operands, Dropping::NOTHING, y)
     })
 }
 

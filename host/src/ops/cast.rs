@@ -1,11 +1,12 @@
 //! Another element type. See [`cast`].
 
 use super::masked_softmax::Described;
-use super::pointwise::{self, Kernels, NO_MASK, Operands, Problem, with_float};
+use super::pointwise::{self, Kernels, Operands, Problem, with_float};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::{Desc, Tensor};
 use half::{bf16, f16};
+use kernels_gpu::dropping::Dropping;
 use kernels_gpu::pointwise as kernels;
 
 const OP: &str = "cast";
@@ -54,9 +55,9 @@ fn problem<D: Described>(x: &D, dtype: DType) -> Result<Problem> {
 pub(super) fn run(problem: &Problem, x: &Tensor, y: &Tensor) -> Result<()> {
     let operands = Operands { a: x, b: None, bias: None };
     with_float!(problem.dtype, T => match problem.y.dtype() {
-        DType::F16 => pointwise::run::<T, f16>(problem, to_f16::<T>(), operands, NO_MASK, y),
-        DType::BF16 => pointwise::run::<T, bf16>(problem, to_bf16::<T>(), operands, NO_MASK, y),
-        _ => pointwise::run::<T, f32>(problem, to_f32::<T>(), operands, NO_MASK, y),
+        DType::F16 => pointwise::run::<T, f16>(problem, to_f16::<T>(), operands, Dropping::NOTHING, y),
+        DType::BF16 => pointwise::run::<T, bf16>(problem, to_bf16::<T>(), operands, Dropping::NOTHING, y),
+        _ => pointwise::run::<T, f32>(problem, to_f32::<T>(), operands, Dropping::NOTHING, y),
     })
 }
 

@@ -6,6 +6,7 @@ use super::pointwise::{self, Kernels, Operands, Problem, with_float};
 use crate::error::{Error, Result};
 use crate::tensor::{Desc, Tensor};
 use cuda_std::philox::Stream;
+use kernels_gpu::dropping::Dropping;
 use kernels_gpu::pointwise as kernels;
 
 /// The parameters of [`dropout`].
@@ -20,8 +21,8 @@ pub struct Dropout {
 }
 
 impl Dropout {
-    /// The mask; `None` where nothing is dropped.
-    fn mask(self, op: &'static str) -> Result<Option<kernels::Mask>> {
+    /// What is dropped; `None` where nothing is.
+    fn dropping(self, op: &'static str) -> Result<Option<Dropping>> {
         if !(0.0..=1.0).contains(&self.p) {
             let (required, got) = ("in 0..=1".to_owned(), self.p.to_string());
             return Err(Error::Parameter { op, arg: "p", required, got });
@@ -30,13 +31,18 @@ impl Dropout {
         // Of 2^32 words so many drop: p is rounded to a multiple of 2^-32.
         let dropped = (p * (1u64 << 32) as f64).round() as u64;
         let stream = Stream { seed: self.seed, offset: self.offset };
-        Ok(dropped.checked_sub(1).map(|last| kernels::Mask {
+        Ok(dropped.checked_sub(1).map(|last| Dropping {
             stream,
             last_dropped: last as u32,
             // With p = 1 nothing is left to be multiplied.
             scale: if self.p < 1.0 { (1.0 / (1.0 - p)) as f32 } else { 0.0 },
         }))
     }
+}
+
+/// What the dropout of another operation drops, where there is one; `None` where nothing is dropped.
+pub(super) fn dropping(op: &'static str, dropout: Option<Dropout>) -> Result<Option<Dropping>> {
+    dropout.map_or(Ok(None), |dropout| dropout.dropping(op))
 }
 
 const OP: &str = "dropout";
@@ -96,9 +102,9 @@ pub fn dropout_backward_shape<D: Described>(dy: &D, dropout: Dropout) -> Result<
 }
 
 fn fresh(op: &'static str, arg: &'static str, x: &Tensor, dropout: Dropout) -> Result<Tensor> {
-    let (problem, mask) = problem(op, arg, x, dropout)?;
+    let (problem, dropping) = problem(op, arg, x, dropout)?;
     let y = problem.output()?;
-    run(&problem, x, mask, &y)?;
+    run(&problem, x, dropping, &y)?;
     Ok(y)
 }
 
@@ -109,8 +115,8 @@ fn into(
     dropout: Dropout,
     y: &Tensor,
 ) -> Result<()> {
-    let (problem, mask) = problem(op, x_arg, x, dropout)?;
-    pointwise::into(&problem, &[x], y, y_arg, |y| run(&problem, x, mask, y))
+    let (problem, dropping) = problem(op, x_arg, x, dropout)?;
+    pointwise::into(&problem, &[x], y, y_arg, |y| run(&problem, x, dropping, y))
 }
 
 fn problem<D: Described>(
@@ -118,18 +124,18 @@ fn problem<D: Described>(
     arg: &'static str,
     x: &D,
     dropout: Dropout,
-) -> Result<(Problem, Option<kernels::Mask>)> {
+) -> Result<(Problem, Option<Dropping>)> {
     let x = x.described();
-    Ok((Problem::new(op, (arg, x), None, None, x.dtype())?, dropout.mask(op)?))
+    Ok((Problem::new(op, (arg, x), None, None, x.dtype())?, dropout.dropping(op)?))
 }
 
-fn run(problem: &Problem, x: &Tensor, mask: Option<kernels::Mask>, y: &Tensor) -> Result<()> {
-    let Some(mask) = mask else { return cast::run(problem, x, y) };
+fn run(problem: &Problem, x: &Tensor, dropping: Option<Dropping>, y: &Tensor) -> Result<()> {
+    let Some(dropping) = dropping else { return cast::run(problem, x, y) };
     with_float!(problem.dtype, T => {
         let kernels = Kernels {
             dense: kernels::dropout_dense::kernels::<T>(),
             strided: &kernels::dropout_strided::kernels::<T>()[0],
         };
-        pointwise::run::<T, T>(problem, kernels, Operands { a: x, b: None, bias: None }, mask, y)
+        pointwise::run::<T, T>(problem, kernels, Operands { a: x, b: None, bias: None }, dropping, y)
     })
 }

@@ -1,9 +1,10 @@
 //! GELU: x·Φ(x), with Φ the distribution function of the normal distribution. See [`gelu`].
 
 use super::masked_softmax::Described;
-use super::pointwise::{self, Kernels, NO_MASK, Operands, Problem, with_float};
+use super::pointwise::{self, Kernels, Operands, Problem, with_float};
 use crate::error::Result;
 use crate::tensor::{Desc, Tensor};
+use kernels_gpu::dropping::Dropping;
 use kernels_gpu::pointwise as kernels;
 
 /// How Φ is computed. The two differ by up to 5e-4: a model wants the one that it was trained with.
@@ -76,7 +77,7 @@ fn forward(problem: &Problem, x: &Tensor, approximate: Approximate, y: &Tensor) 
             dense: approximate.among(kernels::gelu_dense::kernels::<T>()),
             strided: &approximate.among(kernels::gelu_strided::kernels::<T>())[0],
         };
-        pointwise::run::<T, T>(problem, kernels, Operands { a: x, b: None, bias: None }, NO_MASK, y)
+        pointwise::run::<T, T>(problem, kernels, Operands { a: x, b: None, bias: None }, Dropping::NOTHING, y)
     })
 }
 
@@ -117,6 +118,6 @@ fn backward(problem: &Problem, x: &Tensor, dy: &Tensor, approximate: Approximate
             strided: &approximate.among(kernels::gelu_backward_strided::kernels::<T>())[0],
         };
         let operands = Operands { a: x, b: Some(("dy", dy)), bias: None };
-        pointwise::run::<T, T>(problem, kernels, operands, NO_MASK, dx)
+        pointwise::run::<T, T>(problem, kernels, operands, Dropping::NOTHING, dx)
     })
 }

@@ -1,4 +1,4 @@
-//! Layer norm over the last axis, alone and with the sum before it. See [`layer_norm`] and [`add_layer_norm`].
+//! Layer norm over the last axis. See [`layer_norm`].
 
 use super::masked_softmax::Described;
 use super::pointwise::with_float;
@@ -6,7 +6,7 @@ use super::rows::{self, Operands, Problem, row_kernels, uninit};
 use crate::error::Result;
 use crate::tensor::{Desc, Tensor};
 
-/// The parameters of [`layer_norm`] and [`add_layer_norm`].
+/// The parameters of [`layer_norm`], and of the norm in [`add_layer_norm`](super::add_layer_norm()).
 #[derive(Debug)]
 pub struct LayerNorm<'a, D = Tensor> {
     /// What each column is multiplied by, of x's type `[N]`; 1 where absent.
@@ -43,21 +43,7 @@ pub struct LayerNormed<D = Tensor> {
     pub rstd: D,
 }
 
-/// What [`add_layer_norm`] gives, all of it contiguous.
-#[derive(Clone, Debug)]
-pub struct AddLayerNormed<D = Tensor> {
-    /// x + input_bias + residual, of x's shape and type.
-    pub sum: D,
-    /// The layer norm of `sum`.
-    pub y: D,
-    /// The mean of each row of `sum`: f32.
-    pub mean: D,
-    /// 1/√(variance + ε) of each row of `sum`: f32.
-    pub rstd: D,
-}
-
 const OP: &str = "layer_norm";
-const ADD: &str = "add_layer_norm";
 
 /// (x − mean)·rstd·weight + bias along the last axis of `x` `[.., N]` (f32, f16 or bf16), with mean and variance (of N, not
 /// N − 1) of each row in f32.
@@ -123,7 +109,7 @@ fn problem<D: Described>(x: &D, parameters: &LayerNorm<D>) -> Result<Problem> {
     Ok(problem)
 }
 
-fn check<D: Described>(problem: &Problem, parameters: &LayerNorm<D>) -> Result<()> {
+pub(super) fn check<D: Described>(problem: &Problem, parameters: &LayerNorm<D>) -> Result<()> {
     problem.check_vector("weight", parameters.weight.map(D::described))?;
     problem.check_vector("bias", parameters.bias.map(D::described))?;
     rows::check_eps(problem.op, parameters.eps)
@@ -142,108 +128,6 @@ fn forward(problem: &Problem, x: &Tensor, parameters: &LayerNorm, normed: &Layer
     };
     with_float!(problem.dtype, T => {
         let kernels = row_kernels!(T, layer_norm_rows, layer_norm_streamed, layer_norm_strided);
-        rows::run(problem, kernels, operands)
-    })
-}
-
-/// The sum x + input_bias + residual, rounded to x's type, and its [`layer_norm`]: x and residual `[.., N]`, input_bias `[N]`,
-/// all of one type. The sum is not rounded in between.
-///
-/// The same bits as [`layer_norm`] of `sum`. A transformer's step: dense layer's output, its bias, the residual.
-///
-/// ```
-/// use warpwright::{Device, Tensor, ops::{self, LayerNorm}};
-///
-/// let x = Tensor::from_slice(&Device::cpu(), &[1, 2], &[1.0f32, 3.0])?;
-/// let normed = ops::add_layer_norm(&x, &x, None, &LayerNorm::default())?;
-/// assert_eq!((normed.sum.to_vec::<f32>()?, normed.mean.to_vec::<f32>()?), (vec![2.0, 6.0], vec![4.0]));
-/// # Ok::<(), warpwright::Error>(())
-/// ```
-///
-/// # Errors
-/// As [`layer_norm`].
-pub fn add_layer_norm(
-    x: &Tensor,
-    residual: &Tensor,
-    input_bias: Option<&Tensor>,
-    parameters: &LayerNorm,
-) -> Result<AddLayerNormed> {
-    let problem = add_problem(x, residual, input_bias, parameters)?;
-    let normed = AddLayerNormed {
-        sum: uninit(&problem.y)?,
-        y: uninit(&problem.y)?,
-        mean: uninit(&problem.of_rows)?,
-        rstd: uninit(&problem.of_rows)?,
-    };
-    add_forward(&problem, (x, residual, input_bias), parameters, &normed)?;
-    Ok(normed)
-}
-
-/// [`add_layer_norm`] into contiguous tensors on x's device, which must not overlap the inputs or one another.
-pub fn add_layer_norm_into(
-    x: &Tensor,
-    residual: &Tensor,
-    input_bias: Option<&Tensor>,
-    parameters: &LayerNorm,
-    normed: &AddLayerNormed,
-) -> Result<()> {
-    let problem = add_problem(x, residual, input_bias, parameters)?;
-    let inputs = [Some(x), Some(residual), input_bias, parameters.weight, parameters.bias];
-    let inputs: Vec<&Tensor> = inputs.into_iter().flatten().collect();
-    let outputs = [
-        ("sum", &normed.sum, &problem.y),
-        ("y", &normed.y, &problem.y),
-        ("mean", &normed.mean, &problem.of_rows),
-        ("rstd", &normed.rstd, &problem.of_rows),
-    ];
-    rows::into(ADD, &inputs, outputs, |[sum, y, mean, rstd]| {
-        let normed = AddLayerNormed { sum, y, mean, rstd };
-        add_forward(&problem, (x, residual, input_bias), parameters, &normed)
-    })
-}
-
-/// Checks the arguments of [`add_layer_norm`] without computing.
-pub fn add_layer_norm_shape<D: Described>(
-    x: &D,
-    residual: &D,
-    input_bias: Option<&D>,
-    parameters: &LayerNorm<D>,
-) -> Result<AddLayerNormed<Desc>> {
-    let Problem { y, of_rows, .. } = add_problem(x, residual, input_bias, parameters)?;
-    Ok(AddLayerNormed { sum: y.clone(), y, mean: of_rows.clone(), rstd: of_rows })
-}
-
-fn add_problem<D: Described>(
-    x: &D,
-    residual: &D,
-    input_bias: Option<&D>,
-    parameters: &LayerNorm<D>,
-) -> Result<Problem> {
-    let problem = Problem::new(ADD, &[("x", x.described()), ("residual", residual.described())])?;
-    problem.check_vector("input_bias", input_bias.map(D::described))?;
-    check(&problem, parameters)?;
-    Ok(problem)
-}
-
-fn add_forward(
-    problem: &Problem,
-    (x, residual, input_bias): (&Tensor, &Tensor, Option<&Tensor>),
-    parameters: &LayerNorm,
-    normed: &AddLayerNormed,
-) -> Result<()> {
-    let operands = Operands {
-        inputs: [Some(("x", x)), Some(("residual", residual)), None],
-        weight: parameters.weight,
-        bias: parameters.bias,
-        input_bias,
-        y: Some(&normed.y),
-        joined: Some(&normed.sum),
-        mean: Some(&normed.mean),
-        rstd: Some(&normed.rstd),
-        number: parameters.eps,
-    };
-    with_float!(problem.dtype, T => {
-        let kernels = row_kernels!(T, add_layer_norm_rows, add_layer_norm_streamed, add_layer_norm_strided);
         rows::run(problem, kernels, operands)
     })
 }

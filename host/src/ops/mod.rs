@@ -2,6 +2,7 @@
 //! returns a typed [`Error`](crate::Error).
 
 mod add;
+mod add_layer_norm;
 mod bias_gelu;
 mod cast;
 mod column_sums;
@@ -14,6 +15,7 @@ mod linear;
 pub mod masked_softmax;
 pub mod matmul;
 mod norm_backward;
+mod packed;
 pub mod permute;
 mod pointwise;
 mod rms_norm;
@@ -22,6 +24,11 @@ mod softmax_backward;
 mod views;
 
 pub use add::{add, add_into, add_shape};
+pub use add_layer_norm::{
+    AddLayerNorm, AddLayerNormBackward, AddLayerNormGradients, AddLayerNormed, add_layer_norm,
+    add_layer_norm_backward, add_layer_norm_backward_into, add_layer_norm_backward_shape,
+    add_layer_norm_into, add_layer_norm_shape,
+};
 pub use bias_gelu::{
     bias_gelu, bias_gelu_backward, bias_gelu_backward_into, bias_gelu_backward_shape, bias_gelu_into,
     bias_gelu_shape,
@@ -42,20 +49,19 @@ pub use embedding::{
 pub use gelu::{
     Approximate, gelu, gelu_backward, gelu_backward_into, gelu_backward_shape, gelu_into, gelu_shape,
 };
-pub use layer_norm::{
-    AddLayerNormed, LayerNorm, LayerNormed, add_layer_norm, add_layer_norm_into, add_layer_norm_shape,
-    layer_norm, layer_norm_into, layer_norm_shape,
-};
+pub use layer_norm::{LayerNorm, LayerNormed, layer_norm, layer_norm_into, layer_norm_shape};
 pub use linear::{
     Activation, Linear, LinearBackward, LinearGradients, linear, linear_backward, linear_backward_into,
     linear_backward_shape, linear_explain, linear_into, linear_keeping, linear_shape,
 };
-pub use masked_softmax::{Mask, MaskedSoftmax, masked_softmax, masked_softmax_into, masked_softmax_shape};
+pub use masked_softmax::{
+    DroppedSoftmax, Mask, MaskedSoftmax, masked_softmax, masked_softmax_dropout, masked_softmax_dropout_into,
+    masked_softmax_dropout_shape, masked_softmax_into, masked_softmax_shape,
+};
 pub use matmul::{Matmul, matmul, matmul_into, matmul_shape};
 pub use norm_backward::{
-    LayerNormGradients, RmsNormGradients, add_layer_norm_backward, add_layer_norm_backward_into,
-    add_layer_norm_backward_shape, layer_norm_backward, layer_norm_backward_into, layer_norm_backward_shape,
-    rms_norm_backward, rms_norm_backward_into, rms_norm_backward_shape,
+    LayerNormGradients, RmsNormGradients, layer_norm_backward, layer_norm_backward_into,
+    layer_norm_backward_shape, rms_norm_backward, rms_norm_backward_into, rms_norm_backward_shape,
 };
 pub use permute::{
     contiguous, contiguous_into, merge_heads, merge_heads_into, merge_heads_shape, permute, permute_cast,
@@ -65,4 +71,5 @@ pub use permute::{
 pub use rms_norm::{RmsNormed, rms_norm, rms_norm_into, rms_norm_shape};
 pub use softmax_backward::{
     masked_softmax_backward, masked_softmax_backward_into, masked_softmax_backward_shape,
+    masked_softmax_dropout_backward, masked_softmax_dropout_backward_into,
 };

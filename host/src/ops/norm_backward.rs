@@ -1,5 +1,4 @@
-//! The gradients of layer norm and RMS norm. See [`layer_norm_backward`], [`add_layer_norm_backward`] and
-//! [`rms_norm_backward`].
+//! The gradients of layer norm and RMS norm. See [`layer_norm_backward`] and [`rms_norm_backward`].
 
 use super::masked_softmax::Described;
 use super::pointwise::with_float;
@@ -10,7 +9,7 @@ use crate::tensor::{Desc, Tensor};
 /// The gradients of layer norm, in x's type and contiguous.
 #[derive(Clone, Debug)]
 pub struct LayerNormGradients<D = Tensor> {
-    /// Of x; of the residual too, where there is one.
+    /// Of x.
     pub dx: D,
     /// Of the weight `[N]`.
     pub dweight: D,
@@ -28,7 +27,6 @@ pub struct RmsNormGradients<D = Tensor> {
 }
 
 const LAYER: &str = "layer_norm_backward";
-const ADD: &str = "add_layer_norm_backward";
 const RMS: &str = "rms_norm_backward";
 
 /// The gradients of [`layer_norm`](super::layer_norm()) for its x and weight, the gradient dy of its y, and its f32 mean and
@@ -59,7 +57,7 @@ pub fn layer_norm_backward(
     mean: &Tensor,
     rstd: &Tensor,
 ) -> Result<LayerNormGradients> {
-    layer(LAYER, Backward { x: ("x", x), dy, dsum: None, weight, mean: Some(mean), rstd })
+    layer(Backward { x: ("x", x), dy, dsum: None, weight, mean: Some(mean), rstd })
 }
 
 /// [`layer_norm_backward`] into contiguous tensors on x's device, which must not overlap the inputs or one another. Allocates
@@ -72,7 +70,7 @@ pub fn layer_norm_backward_into(
     rstd: &Tensor,
     gradients: &LayerNormGradients,
 ) -> Result<()> {
-    layer_into(LAYER, Backward { x: ("x", x), dy, dsum: None, weight, mean: Some(mean), rstd }, gradients)
+    layer_into(Backward { x: ("x", x), dy, dsum: None, weight, mean: Some(mean), rstd }, gradients)
 }
 
 /// Checks the arguments of [`layer_norm_backward`] without computing.
@@ -85,50 +83,6 @@ pub fn layer_norm_backward_shape<D: Described>(
 ) -> Result<LayerNormGradients<Desc>> {
     let problem = problem(LAYER, &[("x", x), ("dy", dy)], weight, &[("mean", mean), ("rstd", rstd)])?;
     layer_shape(&problem)
-}
-
-/// The gradients of [`add_layer_norm`](super::add_layer_norm()), for the `sum` that it gave, its weight, the gradient dy of its
-/// y, and its mean and rstd. dsum, where given, is a gradient that the sum gets from elsewhere: it is added to dx.
-///
-/// dx is the gradient of the residual too, and the sums of its columns are that of the input's bias. As
-/// [`layer_norm_backward`] otherwise.
-pub fn add_layer_norm_backward(
-    sum: &Tensor,
-    dy: &Tensor,
-    dsum: Option<&Tensor>,
-    weight: Option<&Tensor>,
-    mean: &Tensor,
-    rstd: &Tensor,
-) -> Result<LayerNormGradients> {
-    layer(ADD, Backward { x: ("sum", sum), dy, dsum, weight, mean: Some(mean), rstd })
-}
-
-/// [`add_layer_norm_backward`] into contiguous tensors on the sum's device, which must not overlap the inputs or one another.
-/// Allocates room for partial sums.
-pub fn add_layer_norm_backward_into(
-    sum: &Tensor,
-    dy: &Tensor,
-    dsum: Option<&Tensor>,
-    weight: Option<&Tensor>,
-    mean: &Tensor,
-    rstd: &Tensor,
-    gradients: &LayerNormGradients,
-) -> Result<()> {
-    layer_into(ADD, Backward { x: ("sum", sum), dy, dsum, weight, mean: Some(mean), rstd }, gradients)
-}
-
-/// Checks the arguments of [`add_layer_norm_backward`] without computing.
-pub fn add_layer_norm_backward_shape<D: Described>(
-    sum: &D,
-    dy: &D,
-    dsum: Option<&D>,
-    weight: Option<&D>,
-    mean: &D,
-    rstd: &D,
-) -> Result<LayerNormGradients<Desc>> {
-    let inputs: Vec<(&'static str, &D)> =
-        [("sum", sum), ("dy", dy)].into_iter().chain(dsum.map(|dsum| ("dsum", dsum))).collect();
-    layer_shape(&problem(ADD, &inputs, weight, &[("mean", mean), ("rstd", rstd)])?)
 }
 
 /// The gradients of [`rms_norm`](super::rms_norm()) for its x and weight, the gradient dy of its y, and its f32 rstd. As
@@ -175,7 +129,7 @@ pub fn rms_norm_backward_shape<D: Described>(
     Ok(RmsNormGradients { dweight: problem.of_columns()?, dx: problem.y })
 }
 
-fn problem<D: Described>(
+pub(super) fn problem<D: Described>(
     op: &'static str,
     inputs: &[(&'static str, &D)],
     weight: Option<&D>,
@@ -191,7 +145,7 @@ fn problem<D: Described>(
     Ok(problem)
 }
 
-fn problem_of(op: &'static str, of: &Backward) -> Result<Problem> {
+pub(super) fn problem_of(op: &'static str, of: &Backward) -> Result<Problem> {
     let inputs: Vec<(&'static str, &Tensor)> =
         [of.x, ("dy", of.dy)].into_iter().chain(of.dsum.map(|dsum| ("dsum", dsum))).collect();
     let of_rows: Vec<(&'static str, &Tensor)> =
@@ -199,7 +153,7 @@ fn problem_of(op: &'static str, of: &Backward) -> Result<Problem> {
     problem(op, &inputs, of.weight, &of_rows)
 }
 
-fn inputs_of<'a>(of: &Backward<'a>) -> Vec<&'a Tensor> {
+pub(super) fn inputs_of<'a>(of: &Backward<'a>) -> Vec<&'a Tensor> {
     [Some(of.x.1), Some(of.dy), of.dsum, of.weight, of.mean, Some(of.rstd)].into_iter().flatten().collect()
 }
 
@@ -208,8 +162,8 @@ fn layer_shape(problem: &Problem) -> Result<LayerNormGradients<Desc>> {
     Ok(LayerNormGradients { dx: problem.y.clone(), dweight: of_columns.clone(), dbias: of_columns })
 }
 
-fn layer(op: &'static str, of: Backward) -> Result<LayerNormGradients> {
-    let problem = problem_of(op, &of)?;
+fn layer(of: Backward) -> Result<LayerNormGradients> {
+    let problem = problem_of(LAYER, &of)?;
     let LayerNormGradients { dx, dweight, dbias } = layer_shape(&problem)?;
     let gradients =
         LayerNormGradients { dx: uninit(&dx)?, dweight: uninit(&dweight)?, dbias: uninit(&dbias)? };
@@ -217,20 +171,20 @@ fn layer(op: &'static str, of: Backward) -> Result<LayerNormGradients> {
     Ok(gradients)
 }
 
-fn layer_into(op: &'static str, of: Backward, gradients: &LayerNormGradients) -> Result<()> {
-    let problem = problem_of(op, &of)?;
+fn layer_into(of: Backward, gradients: &LayerNormGradients) -> Result<()> {
+    let problem = problem_of(LAYER, &of)?;
     let wanted = layer_shape(&problem)?;
     let outputs = [
         ("dx", &gradients.dx, &wanted.dx),
         ("dweight", &gradients.dweight, &wanted.dweight),
         ("dbias", &gradients.dbias, &wanted.dbias),
     ];
-    rows::into(op, &inputs_of(&of), outputs, |[dx, dweight, dbias]| {
+    rows::into(LAYER, &inputs_of(&of), outputs, |[dx, dweight, dbias]| {
         layer_run(&problem, of, &LayerNormGradients { dx, dweight, dbias })
     })
 }
 
-fn layer_run(problem: &Problem, of: Backward, gradients: &LayerNormGradients) -> Result<()> {
+pub(super) fn layer_run(problem: &Problem, of: Backward, gradients: &LayerNormGradients) -> Result<()> {
     let LayerNormGradients { dx, dweight, dbias } = gradients;
     with_float!(problem.dtype, T => {
         let kernels =

@@ -1,10 +1,12 @@
 //! The gradient of a masked softmax. See [`masked_softmax_backward`].
 
+use super::dropout::{Dropout, dropping};
 use super::masked_softmax::Described;
 use super::pointwise::with_float;
 use super::rows::{self, Operands, Problem, row_kernels};
 use crate::error::{Error, Result};
 use crate::tensor::{Desc, Tensor};
+use kernels_gpu::dropping::Dropping;
 
 const OP: &str = "masked_softmax_backward";
 
@@ -31,16 +33,51 @@ const OP: &str = "masked_softmax_backward";
 /// [`Parameter`](Error::Parameter) for a scale that is not finite, [`Strides`](Error::Strides) for negative strides,
 /// [`TooLarge`](Error::TooLarge) for 2³¹ rows and more or columns beyond 2³¹ − 2¹⁷, [`OutOfMemory`](Error::OutOfMemory).
 pub fn masked_softmax_backward(y: &Tensor, dy: &Tensor, scale: f32) -> Result<Tensor> {
-    let problem = problem(y, dy, scale)?;
-    let dx = rows::uninit(&problem.y)?;
-    backward(&problem, y, dy, scale, &dx)?;
-    Ok(dx)
+    fresh(y, dy, scale, None)
 }
 
 /// [`masked_softmax_backward`] into a contiguous tensor of y's shape, type and device, which must not overlap y or dy.
 pub fn masked_softmax_backward_into(y: &Tensor, dy: &Tensor, scale: f32, dx: &Tensor) -> Result<()> {
+    into(y, dy, scale, None, dx)
+}
+
+/// The gradient of [`masked_softmax_dropout`](super::masked_softmax_dropout()) with this scale and dropout: dx of
+/// [`masked_softmax_backward`] for its `probabilities`, with dy 0 where they were dropped and over 1 − p elsewhere (rounded to
+/// its type).
+///
+/// # Errors
+/// As [`masked_softmax_backward`]; [`Parameter`](Error::Parameter) for a p outside of 0..=1.
+pub fn masked_softmax_dropout_backward(
+    probabilities: &Tensor,
+    dy: &Tensor,
+    scale: f32,
+    dropout: Dropout,
+) -> Result<Tensor> {
+    fresh(probabilities, dy, scale, dropping(OP, Some(dropout))?)
+}
+
+/// [`masked_softmax_dropout_backward`] into a contiguous tensor of dy's shape, type and device, which must not overlap the
+/// inputs.
+pub fn masked_softmax_dropout_backward_into(
+    probabilities: &Tensor,
+    dy: &Tensor,
+    scale: f32,
+    dropout: Dropout,
+    dx: &Tensor,
+) -> Result<()> {
+    into(probabilities, dy, scale, dropping(OP, Some(dropout))?, dx)
+}
+
+fn fresh(y: &Tensor, dy: &Tensor, scale: f32, dropping: Option<Dropping>) -> Result<Tensor> {
     let problem = problem(y, dy, scale)?;
-    rows::into(OP, &[y, dy], [("dx", dx, &problem.y)], |[dx]| backward(&problem, y, dy, scale, &dx))
+    let dx = rows::uninit(&problem.y)?;
+    backward(&problem, y, dy, scale, dropping, &dx)?;
+    Ok(dx)
+}
+
+fn into(y: &Tensor, dy: &Tensor, scale: f32, dropping: Option<Dropping>, dx: &Tensor) -> Result<()> {
+    let problem = problem(y, dy, scale)?;
+    rows::into(OP, &[y, dy], [("dx", dx, &problem.y)], |[dx]| backward(&problem, y, dy, scale, dropping, &dx))
 }
 
 /// Checks the arguments of [`masked_softmax_backward`] without computing; gives dx.
@@ -56,16 +93,29 @@ fn problem<D: Described>(y: &D, dy: &D, scale: f32) -> Result<Problem> {
     Problem::new(OP, &[("y", y.described()), ("dy", dy.described())])
 }
 
-fn backward(problem: &Problem, y: &Tensor, dy: &Tensor, scale: f32, dx: &Tensor) -> Result<()> {
+fn backward(
+    problem: &Problem,
+    y: &Tensor,
+    dy: &Tensor,
+    scale: f32,
+    dropping: Option<Dropping>,
+    dx: &Tensor,
+) -> Result<()> {
     let operands = Operands {
         inputs: [Some(("y", y)), Some(("dy", dy)), None],
         y: Some(dx),
         number: scale,
+        dropping,
         ..Default::default()
     };
     with_float!(problem.dtype, T => {
-        let kernels =
-            row_kernels!(T, softmax_backward_rows, softmax_backward_streamed, softmax_backward_strided);
+        let kernels = if dropping.is_some() {
+            row_kernels!(
+                T, softmax_dropout_backward_rows, softmax_dropout_backward_streamed, softmax_dropout_backward_strided
+            )
+        } else {
+            row_kernels!(T, softmax_backward_rows, softmax_backward_streamed, softmax_backward_strided)
+        };
         rows::run(problem, kernels, operands)
     })
 }

@@ -15,6 +15,11 @@ pub fn add(a: &Tensor, b: &Tensor) -> Result<Vec<f64>> {
 /// The result of [`ops::dropout`], and that of [`ops::dropout_backward`] for dy, row-major.
 pub fn dropout(x: &Tensor, dropout: Dropout) -> Result<Vec<f64>> {
     ops::dropout_shape(x, dropout)?;
+    Ok(dropped(x.to_f64()?, dropout))
+}
+
+/// What dropout makes of the elements of a tensor, row-major.
+pub(super) fn dropped(x: Vec<f64>, dropout: Dropout) -> Vec<f64> {
     let stream = Stream { seed: dropout.seed, offset: dropout.offset };
     let p = f64::from(dropout.p);
     let dropped = (p * (1u64 << 32) as f64).round();
@@ -22,5 +27,5 @@ pub fn dropout(x: &Tensor, dropout: Dropout) -> Result<Vec<f64>> {
         let [word, ..] = stream.four_from(i as u64);
         if f64::from(word) < dropped { 0.0 } else { x / (1.0 - p) }
     };
-    Ok(x.to_f64()?.into_iter().enumerate().map(value).collect())
+    x.into_iter().enumerate().map(value).collect()
 }

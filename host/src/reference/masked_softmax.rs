@@ -1,7 +1,7 @@
 //! Masked softmax in float64.
 
 use crate::error::Result;
-use crate::ops::masked_softmax::{Causal, masked_softmax_shape};
+use crate::ops::masked_softmax::{Causal, PackedKeys, masked_softmax_shape};
 use crate::ops::{Mask, MaskedSoftmax};
 use crate::tensor::Tensor;
 
@@ -19,6 +19,7 @@ pub fn masked_softmax(x: &Tensor, parameters: &MaskedSoftmax) -> Result<Vec<f64>
         None => Ok(vec![default as f64; outer.iter().product()]),
     };
     let (mut keep, mut bias): (Option<Vec<bool>>, Option<Vec<f64>>) = (None, None);
+    let (mut packed_keys, mut begins) = (None, vec![]);
     let (mut lengths, mut starts) = (like_rows(None, cols)?, like_rows(None, 0)?);
     match parameters.mask {
         Mask::None => {}
@@ -29,13 +30,31 @@ pub fn masked_softmax(x: &Tensor, parameters: &MaskedSoftmax) -> Result<Vec<f64>
             lengths = like_rows(l, cols)?;
             starts = like_rows(s, 0)?;
         }
+        Mask::Packed { cu_seqlens, keys } => (packed_keys, begins) = (Some(keys), cu_seqlens.to_f64()?),
     }
     let queries = outer.last().copied().unwrap_or(1);
+    // The first column of the sequence of a row, its length, and the row's step in it.
+    let of_sequence = |row: usize| {
+        let token = (row % queries) as f64;
+        let sequence = begins.windows(2).position(|ends| ends[0] <= token && token < ends[1]);
+        let (begin, end) = sequence.map_or((0.0, 0.0), |sequence| (begins[sequence], begins[sequence + 1]));
+        let first = if packed_keys == Some(PackedKeys::Packed) { begin } else { 0.0 };
+        (first, end - begin, token - begin)
+    };
     let mut y = vec![0.0; scores.len()];
     for (row, out) in y.chunks_exact_mut(cols.max(1)).enumerate() {
         let kept = |j: usize| {
             let in_mask = keep.as_ref().is_none_or(|keep| keep[row * cols + j]);
             let in_range = starts[row] <= j as f64 && (j as f64) < lengths[row];
+            if packed_keys.is_some() {
+                let (first, length, step) = of_sequence(row);
+                let last = match parameters.causal {
+                    None => length,
+                    Some(Causal::BottomRight) => length.min(step + 1.0),
+                    Some(Causal::Offset(offset)) => length.min(step + 1.0 + f64::from(offset)),
+                };
+                return first <= j as f64 && (j as f64) < first + last;
+            }
             let in_past = parameters.causal.is_none_or(|causal| {
                 let offset = match causal {
                     Causal::BottomRight => cols as i64 - queries as i64,

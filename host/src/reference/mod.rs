@@ -23,4 +23,4 @@ pub use matmul::matmul;
 pub use norm_backward::{add_layer_norm_backward, layer_norm_backward, rms_norm_backward};
 pub use norms::{add_layer_norm, layer_norm, rms_norm};
 pub use permute::permute;
-pub use softmax_backward::masked_softmax_backward;
+pub use softmax_backward::{masked_softmax_backward, masked_softmax_dropout_backward};

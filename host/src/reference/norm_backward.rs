@@ -1,7 +1,8 @@
 //! The gradients of layer norm and RMS norm in float64, from the mean and rstd that are given.
 
+use super::elementwise::dropped;
 use crate::error::Result;
-use crate::ops::{self, LayerNormGradients, RmsNormGradients};
+use crate::ops::{self, AddLayerNormBackward, AddLayerNormGradients, LayerNormGradients, RmsNormGradients};
 use crate::tensor::Tensor;
 
 /// dx, dweight and dbias.
@@ -24,17 +25,24 @@ pub fn layer_norm_backward(
 pub fn add_layer_norm_backward(
     sum: &Tensor,
     dy: &Tensor,
-    dsum: Option<&Tensor>,
-    weight: Option<&Tensor>,
     mean: &Tensor,
     rstd: &Tensor,
-) -> Result<LayerNormGradients<Vec<f64>>> {
-    ops::add_layer_norm_backward_shape(sum, dy, dsum, weight, mean, rstd)?;
-    let [mut dx, dweight, dbias] = gradients(sum, dy, weight, Some(mean), rstd)?;
-    if let Some(dsum) = dsum {
-        dx.iter_mut().zip(dsum.to_f64()?).for_each(|(dx, dsum)| *dx += dsum);
+    parameters: &AddLayerNormBackward,
+) -> Result<AddLayerNormGradients<Vec<f64>>> {
+    let shape = ops::add_layer_norm_backward_shape(sum, dy, mean, rstd, parameters)?;
+    let [mut of_sum, dweight, dbias] = gradients(sum, dy, parameters.weight, Some(mean), rstd)?;
+    if let Some(dsum) = parameters.dsum {
+        of_sum.iter_mut().zip(dsum.to_f64()?).for_each(|(dx, dsum)| *dx += dsum);
     }
-    Ok(LayerNormGradients { dx, dweight, dbias })
+    let (dx, dresidual) = match parameters.dropout {
+        Some(dropout) if shape.dresidual.is_some() => (dropped(of_sum.clone(), dropout), Some(of_sum)),
+        _ => (of_sum, None),
+    };
+    let dinput_bias = parameters.input_bias.then(|| {
+        let cols = dweight.len();
+        (0..cols).map(|j| dx.iter().skip(j).step_by(cols).sum()).collect()
+    });
+    Ok(AddLayerNormGradients { dx, dresidual, dinput_bias, dweight, dbias })
 }
 
 /// The results of [`ops::rms_norm_backward`], row-major.

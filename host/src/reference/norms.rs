@@ -1,7 +1,8 @@
 //! Layer norm and RMS norm in float64.
 
+use super::elementwise::dropped;
 use crate::error::Result;
-use crate::ops::{self, AddLayerNormed, LayerNorm, LayerNormed, RmsNormed};
+use crate::ops::{self, AddLayerNorm, AddLayerNormed, LayerNorm, LayerNormed, RmsNormed};
 use crate::tensor::Tensor;
 
 /// The elements of a vector, or as many of what stands for an absent one.
@@ -25,15 +26,17 @@ pub fn layer_norm(x: &Tensor, parameters: &LayerNorm) -> Result<LayerNormed<Vec<
 pub fn add_layer_norm(
     x: &Tensor,
     residual: &Tensor,
-    input_bias: Option<&Tensor>,
-    parameters: &LayerNorm,
+    parameters: &AddLayerNorm,
 ) -> Result<AddLayerNormed<Vec<f64>>> {
-    let shape = ops::add_layer_norm_shape(x, residual, input_bias, parameters)?;
+    let shape = ops::add_layer_norm_shape(x, residual, parameters)?;
     let cols = x.shape()[x.rank() - 1];
-    let bias = vector(input_bias, cols, 0.0)?;
-    let operands = x.to_f64()?.into_iter().zip(residual.to_f64()?).enumerate();
-    let sum: Vec<f64> = operands.map(|(i, (x, residual))| x + bias[i % cols] + residual).collect();
-    let LayerNormed { y, mean, rstd } = of_elements(&sum, shape.mean.len(), parameters)?;
+    let bias = vector(parameters.input_bias, cols, 0.0)?;
+    let mut of_x: Vec<f64> = x.to_f64()?.into_iter().enumerate().map(|(i, x)| x + bias[i % cols]).collect();
+    if let Some(dropout) = parameters.dropout {
+        of_x = dropped(of_x, dropout);
+    }
+    let sum: Vec<f64> = of_x.into_iter().zip(residual.to_f64()?).map(|(x, residual)| x + residual).collect();
+    let LayerNormed { y, mean, rstd } = of_elements(&sum, shape.mean.len(), &parameters.norm)?;
     Ok(AddLayerNormed { sum, y, mean, rstd })
 }
 

@@ -60,12 +60,22 @@ pub unsafe fn read_boundaries(
     }
 }
 
-/// The step of a token: its number in its sequence, the last that begins no later. Where boundaries are wrong, any number.
+/// The step of a token: its number in its sequence. Where boundaries are wrong, any number.
+///
+/// # Safety
+/// As [`sequence_of`].
+#[inline(always)]
+pub(crate) unsafe fn step(starts: Global<u32>, sequences: u32, token: u32) -> u32 {
+    // SAFETY: the caller's contract.
+    unsafe { token.wrapping_sub(starts.get(sequence_of(starts, sequences, token) as usize)) }
+}
+
+/// The sequence of a token: the last that begins no later. Where boundaries are wrong, any.
 ///
 /// # Safety
 /// `starts` has `sequences` elements, at least one, and one more.
 #[inline(always)]
-pub(crate) unsafe fn step(starts: Global<u32>, sequences: u32, token: u32) -> u32 {
+unsafe fn sequence_of(starts: Global<u32>, sequences: u32, token: u32) -> u32 {
     let (mut low, mut high) = (0, sequences);
     // SAFETY: the caller's contract; both stay within the sequences.
     unsafe {
@@ -77,6 +87,57 @@ pub(crate) unsafe fn step(starts: Global<u32>, sequences: u32, token: u32) -> u3
                 high = middle;
             }
         }
-        token.wrapping_sub(starts.get(low as usize))
+    }
+    low
+}
+
+/// What rows of scores, one for each token of packed sequences, keep of their columns.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct KeptColumns {
+    /// Tokens.
+    pub tokens: u32,
+    /// Sequences, at least one.
+    pub sequences: u32,
+    /// Columns of a row.
+    pub cols: u32,
+    /// 1 where the columns are all sequences' tokens, 0 where they are the steps of the row's own sequence.
+    pub packed: u32,
+    /// 1 where step q keeps the columns of the steps up to q + `offset` alone.
+    pub causal: u32,
+    /// See `causal`.
+    pub offset: i32,
+}
+cuda_std::plain_parameter!(KeptColumns);
+
+/// The first column that the row of each token keeps, and one past the last: those of its sequence. Where boundaries are
+/// wrong, some columns of the row.
+///
+/// # Safety
+/// `starts` are the boundaries that [`read_boundaries()`](fn@read_boundaries) gave; `firsts` and `ends` have an element for
+/// each token, and the grid covers them.
+#[kernel(family = "embedding", instances = [{ ; threads: 256 }])]
+pub unsafe fn kept_columns(
+    starts: Global<u32>,
+    firsts: GlobalMut<i32>,
+    ends: GlobalMut<i32>,
+    p: KeptColumns,
+) {
+    let token = thread::index_1d() as u32;
+    if token < p.tokens {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let sequence = sequence_of(starts, p.sequences, token) as usize;
+            let (begin, end) = (starts.get(sequence), starts.get(sequence + 1));
+            let mut count = end.saturating_sub(begin) as i64;
+            if p.causal != 0 {
+                let limit = token.saturating_sub(begin) as i64 + p.offset as i64 + 1;
+                count = count.min(limit).max(0);
+            }
+            let first = if p.packed != 0 { begin as i64 } else { 0 };
+            let (first, end) = (first.min(p.cols as i64), (first + count).min(p.cols as i64));
+            firsts.set(token as usize, first as i32);
+            ends.set(token as usize, end as i32);
+        }
     }
 }

@@ -31,7 +31,7 @@ mod tokens;
 mod unit;
 mod windows;
 
-pub use boundaries::{Boundaries, read_boundaries};
+pub use boundaries::{Boundaries, KeptColumns, kept_columns, read_boundaries};
 pub use few::*;
 pub use lookup::*;
 pub use positions::*;

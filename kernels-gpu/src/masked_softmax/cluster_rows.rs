@@ -140,16 +140,23 @@ pub(super) unsafe fn cluster<
         };
         if E::is_nan(known, total.sum) {
             if ending.stores() {
-                store_nan_row(operands, p, &row, rank * LANES as u32 + thread, size * LANES as u32);
+                store_nan_row(
+                    ending.sink(operands),
+                    operands,
+                    p,
+                    &row,
+                    rank * LANES as u32 + thread,
+                    size * LANES as u32,
+                );
             }
             ending.finish(operands, p, known, &share, End::Nan);
         } else {
             let softmax = mine.normaliser(total, p);
             if ending.stores() {
                 let end = E::normaliser(known, softmax);
-                store_packs::<T, H, LANES, PACKS>(operands.y, p, &slice, first, held, &end);
-                staged.store(operands.y, &end);
-                loose.renewed(operands, true).store(operands.y, &end);
+                store_packs::<T, H, _, LANES, PACKS>(ending.sink(operands), p, &slice, first, held, &end);
+                staged.store(ending.sink(operands), &end);
+                loose.renewed(operands, true).store(ending.sink(operands), &end);
             }
             ending.finish(operands, p, known, &share, End::Number(softmax));
         }

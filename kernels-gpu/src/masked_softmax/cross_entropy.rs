@@ -9,7 +9,7 @@
 //!
 //! Floor: x once and, with the gradient, dx once.
 
-use super::ending::{End, Ending, Share};
+use super::ending::{End, Ending, Share, Sink};
 use super::held::Normaliser;
 use super::locate::Row;
 use super::packed_scores::Packed;
@@ -112,6 +112,11 @@ impl<T: Float> Ending<T> for CrossEntropy {
     #[inline(always)]
     fn stores(&self) -> bool {
         self.t.gradient != 0
+    }
+
+    #[inline(always)]
+    fn sink(&self, operands: &Operands<T>) -> impl Sink<T> {
+        operands.y
     }
 
     #[inline(always)]

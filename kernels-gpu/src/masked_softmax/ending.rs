@@ -25,12 +25,44 @@ pub(crate) trait Ending<T: Float>: Copy {
     /// Whether results are written.
     fn stores(&self) -> bool;
 
+    /// Where to.
+    fn sink(&self, operands: &Operands<T>) -> impl Sink<T>;
+
     /// What follows the stores of a thread.
     ///
     /// # Safety
     /// As [`Ending::begin`]; `operands` match `p`, and the thread has written the columns of `share`, as far as anything
     /// was.
     unsafe fn finish(&self, operands: &Operands<T>, p: &Params, known: Self::Known, share: &Share, end: End);
+}
+
+/// Where results go.
+pub(crate) trait Sink<T: Float>: Copy {
+    /// Writes a pack from element `at` on, where `when` holds.
+    ///
+    /// # Safety
+    /// The elements are there to be written, and `at` is a multiple of a pack's elements.
+    unsafe fn set_pack(self, when: bool, at: usize, pack: Pack);
+
+    /// Writes an element, where `when` holds.
+    ///
+    /// # Safety
+    /// The element is there to be written.
+    unsafe fn set(self, when: bool, at: usize, value: T);
+}
+
+impl<T: Float> Sink<T> for GlobalMut<T> {
+    #[inline(always)]
+    unsafe fn set_pack(self, when: bool, at: usize, pack: Pack) {
+        // SAFETY: the caller's contract.
+        unsafe { self.set_pack_if(when, at, pack) };
+    }
+
+    #[inline(always)]
+    unsafe fn set(self, when: bool, at: usize, value: T) {
+        // SAFETY: the caller's contract.
+        unsafe { self.set_if(when, at, value) };
+    }
 }
 
 /// The columns of a row that one thread writes.
@@ -108,6 +140,11 @@ impl<T: Float> Ending<T> for Softmax {
     #[inline(always)]
     fn stores(&self) -> bool {
         true
+    }
+
+    #[inline(always)]
+    fn sink(&self, operands: &Operands<T>) -> impl Sink<T> {
+        operands.y
     }
 
     #[inline(always)]

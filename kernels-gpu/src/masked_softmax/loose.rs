@@ -1,5 +1,6 @@
 //! The loose elements of ragged rows: those before and behind the whole packs, one by one.
 
+use super::ending::Sink;
 use super::held::{Held, Normaliser};
 use super::{Exponent, Operands, Params, locate::Row, mask_kind};
 use core::marker::PhantomData;
@@ -128,9 +129,9 @@ impl<T: Float, H: Held<T>, const LANES: usize> Scores<'_, T, H, LANES> {
     /// Writes the results.
     ///
     /// # Safety
-    /// y holds the row.
+    /// The sink takes the row.
     #[inline(always)]
-    pub unsafe fn store(&self, y: GlobalMut<T>, end: &Normaliser) {
+    pub unsafe fn store(&self, sink: impl Sink<T>, end: &Normaliser) {
         if self.loose.p.ragged != 0 {
             for slot in 0..const { Loose::<T, H, LANES>::SLOTS } {
                 let (exponent, below) = (self.loose.p.exponent, self.scores[slot] - end.maximum);
@@ -141,7 +142,7 @@ impl<T: Float, H: Held<T>, const LANES: usize> Scores<'_, T, H, LANES> {
                 };
                 let at = self.loose.row.y + self.loose.column(slot) as i64;
                 // SAFETY: the caller's contract; each element has one thread.
-                unsafe { y.set_if(self.loose.has(slot), at as usize, T::from_f32(end.signed(result))) };
+                unsafe { sink.set(self.loose.has(slot), at as usize, T::from_f32(end.signed(result))) };
             }
         }
     }

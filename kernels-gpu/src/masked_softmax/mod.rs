@@ -33,6 +33,7 @@
 
 mod cluster_rows;
 mod cross_entropy;
+mod dropout;
 mod ending;
 mod exchange;
 mod exponent;
@@ -49,6 +50,7 @@ mod wide_scores;
 
 pub use cluster_rows::*;
 pub use cross_entropy::*;
+pub use dropout::*;
 pub use exponent::Exponent;
 pub use locate::{MAX_ROW_DIMS, RowDim};
 pub use register_rows::*;

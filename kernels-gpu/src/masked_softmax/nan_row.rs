@@ -1,5 +1,6 @@
 //! Rows whose results are NaN.
 
+use super::ending::Sink;
 use super::{Operands, Params, locate::Row, mask_kind};
 use cuda_std::prelude::*;
 
@@ -10,6 +11,7 @@ use cuda_std::prelude::*;
 /// As [`locate`](super::locate::locate); the threads `thread` of `threads` of the row all call.
 #[inline(always)]
 pub(crate) unsafe fn store_nan_row<T: Float>(
+    sink: impl Sink<T>,
     operands: &Operands<T>,
     p: &Params,
     row: &Row,
@@ -26,7 +28,7 @@ pub(crate) unsafe fn store_nan_row<T: Float>(
                 kept = (operands.mask.get(index as usize) != 0) != (p.mask_invert != 0);
             }
             let value = T::from_f32(if kept { f32::NAN } else { 0.0 });
-            operands.y.set((row.y + column as i64) as usize, value);
+            sink.set(true, (row.y + column as i64) as usize, value);
         }
         column += threads as i32;
     }

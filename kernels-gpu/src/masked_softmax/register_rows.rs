@@ -4,7 +4,7 @@
 //! in flight; longer rows take a block of `LANES` threads, whose warps meet once: each brings its own
 //! maximum and its sum relative to that.
 
-use super::ending::{End, Ending, Share, Softmax};
+use super::ending::{End, Ending, Share, Sink, Softmax};
 use super::held::{Held, Normaliser, column, finite_or_zero, read_x};
 use super::locate::{Row, locate};
 use super::loose::{Loose, Scores};
@@ -215,10 +215,10 @@ unsafe fn prepare_part<T: Float, H: Held<T>, const LANES: usize, const PACKS: us
 /// Writes what [`load_packs`] loaded, normalised.
 ///
 /// # Safety
-/// `row` came from `locate`, and y holds it.
+/// `row` came from `locate`, and the sink takes it.
 #[inline(always)]
-pub(super) unsafe fn store_packs<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
-    y: GlobalMut<T>,
+pub(super) unsafe fn store_packs<T: Float, H: Held<T>, S: Sink<T>, const LANES: usize, const PACKS: usize>(
+    sink: S,
     p: &Params,
     row: &Row,
     first: u32,
@@ -232,7 +232,7 @@ pub(super) unsafe fn store_packs<T: Float, H: Held<T>, const LANES: usize, const
     let store = |when: bool, i: usize, pack: Pack| {
         let pack = [pack[0] ^ end.signs, pack[1] ^ end.signs, pack[2] ^ end.signs, pack[3] ^ end.signs];
         // SAFETY: whole packs are the row's.
-        unsafe { y.set_pack_if(when, (row.y + column(i) as i64) as usize, pack) };
+        unsafe { sink.set_pack(when, (row.y + column(i) as i64) as usize, pack) };
     };
     if let Some(shift) = shift {
         let shift = shift + end.log2_sum;
@@ -309,15 +309,15 @@ unsafe fn warp_rows<T: Float, H: Held<T>, E: Ending<T>, const LANES: usize, cons
         // A row that is not there has no results, and no loss either.
         if is_row && E::is_nan(known, sum) {
             if ending.stores() {
-                store_nan_row(operands, p, &row, lane, LANES as u32);
+                store_nan_row(ending.sink(operands), operands, p, &row, lane, LANES as u32);
             }
             ending.finish(operands, p, known, &share, End::Nan);
         } else {
             let softmax = Normaliser::new(p.exponent, maximum, maximum, sum);
             if ending.stores() {
                 let end = E::normaliser(known, softmax);
-                store_packs::<T, H, LANES, PACKS>(operands.y, p, &row, lane, held, &end);
-                loose.store(operands.y, &end);
+                store_packs::<T, H, _, LANES, PACKS>(ending.sink(operands), p, &row, lane, held, &end);
+                loose.store(ending.sink(operands), &end);
             }
             if is_row {
                 ending.finish(operands, p, known, &share, End::Number(softmax));
@@ -445,15 +445,15 @@ unsafe fn block_row<T: Float, H: Held<T>, E: Ending<T>, const LANES: usize, cons
         let share = Share::of_row(&row, lane, LANES);
         if E::is_nan(known, total.sum) {
             if ending.stores() {
-                store_nan_row(operands, p, &row, lane, LANES as u32);
+                store_nan_row(ending.sink(operands), operands, p, &row, lane, LANES as u32);
             }
             ending.finish(operands, p, known, &share, End::Nan);
         } else {
             let softmax = mine.normaliser(total, p);
             if ending.stores() {
                 let end = E::normaliser(known, softmax);
-                store_packs::<T, H, LANES, PACKS>(operands.y, p, &row, lane, held, &end);
-                loose.renewed(operands, const { PACKS >= 8 }).store(operands.y, &end);
+                store_packs::<T, H, _, LANES, PACKS>(ending.sink(operands), p, &row, lane, held, &end);
+                loose.renewed(operands, const { PACKS >= 8 }).store(ending.sink(operands), &end);
             }
             ending.finish(operands, p, known, &share, End::Number(softmax));
         }

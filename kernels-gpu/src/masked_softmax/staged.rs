@@ -2,6 +2,7 @@
 //!
 //! Each thread copies, waits for and reads its own packs, so there is no barrier.
 
+use super::ending::Sink;
 use super::held::{Held, Normaliser, column};
 use super::locate::Row;
 use super::packed_scores::Packed;
@@ -111,15 +112,15 @@ impl<'a, T: Float, const LANES: usize, const PACKS: usize> Staged<'a, T, LANES, 
     /// Writes the results.
     ///
     /// # Safety
-    /// As [`Staged::begin`], after [`Staged::exponentiate`]; y holds the row.
+    /// As [`Staged::begin`], after [`Staged::exponentiate`]; the sink takes the row.
     #[inline(always)]
-    pub unsafe fn store(&self, y: GlobalMut<T>, end: &Normaliser) {
+    pub unsafe fn store(&self, sink: impl Sink<T>, end: &Normaliser) {
         let mut i = 0;
         while i < self.count {
             // SAFETY: the thread's own packs.
             unsafe {
                 let held = [Packed(self.slots.get_pack(self.slot(i)))];
-                store_packs::<T, Packed, LANES, 1>(y, self.p, self.row, self.number(i), held, end);
+                store_packs::<T, Packed, _, LANES, 1>(sink, self.p, self.row, self.number(i), held, end);
             }
             i += 1;
         }

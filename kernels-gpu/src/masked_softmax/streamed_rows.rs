@@ -91,7 +91,7 @@ pub(super) unsafe fn stream<T: Float, H: Held<T>, E: Ending<T>, const LANES: usi
         let share = Share::of_row(&row, thread, LANES);
         if E::is_nan(known, total.sum) {
             if ending.stores() {
-                store_nan_row(operands, p, &row, thread, LANES as u32);
+                store_nan_row(ending.sink(operands), operands, p, &row, thread, LANES as u32);
             }
             ending.finish(operands, p, known, &share, End::Nan);
             return;
@@ -106,10 +106,10 @@ pub(super) unsafe fn stream<T: Float, H: Held<T>, E: Ending<T>, const LANES: usi
                 let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, first);
                 // Held exponentials are relative to the row's maximum; the sum is not needed again.
                 exponentiate::<T, H, PACKS>(&mut held, p, maximum, 0.0);
-                store_packs::<T, H, LANES, PACKS>(operands.y, p, &row, first, held, &end);
+                store_packs::<T, H, _, LANES, PACKS>(ending.sink(operands), p, &row, first, held, &end);
                 pack += step;
             }
-            loose.store(operands.y, &end);
+            loose.store(ending.sink(operands), &end);
         }
         ending.finish(operands, p, known, &share, End::Number(softmax));
     }

@@ -1,7 +1,7 @@
 //! Rows whose columns are not neighbours in memory, or whose operands are not aligned alike: a warp a row,
 //! element by element. The cost: one load and one store instruction an element, twice read.
 
-use super::ending::{End, Ending, Share, Softmax};
+use super::ending::{End, Ending, Share, Sink, Softmax};
 use super::held::finite_or_zero;
 use super::locate::{Row, locate};
 use super::loose::Element;
@@ -59,7 +59,7 @@ pub(super) unsafe fn stride<T: Float, E: Ending<T>>(operands: &Operands<T>, p: &
         let share = Share::of_row(&row, lane, warp::SIZE as usize);
         if E::is_nan(known, total.sum) {
             if ending.stores() {
-                store_nan_row(operands, p, &row, lane, warp::SIZE);
+                store_nan_row(ending.sink(operands), operands, p, &row, lane, warp::SIZE);
             }
             ending.finish(operands, p, known, &share, End::Nan);
             return;
@@ -74,7 +74,8 @@ pub(super) unsafe fn stride<T: Float, E: Ending<T>>(operands: &Operands<T>, p: &
                     let score = Element::<T, Wide>::read(true, operands, p, &row, column).score(p);
                     result = p.exponent.exp(score - end.maximum) * end.inverse_sum;
                 }
-                operands.y.set((row.y + column as i64) as usize, T::from_f32(end.signed(result)));
+                let at = (row.y + column as i64) as usize;
+                ending.sink(operands).set(true, at, T::from_f32(end.signed(result)));
                 column += warp::SIZE as i32;
             }
         }

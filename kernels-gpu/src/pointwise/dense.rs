@@ -7,7 +7,7 @@
 //! those of neighbouring rows in the same columns: they share a unit of the bias.
 
 use super::Function;
-use super::dropout::Mask;
+use crate::dropping::Dropping;
 use cuda_std::divide::Divisor;
 use cuda_std::prelude::*;
 
@@ -28,7 +28,7 @@ pub struct Dense {
     /// The number of the launch's first element in the whole tensor.
     pub first: u64,
     /// What `dropout` drops; no other function looks at it.
-    pub mask: Mask,
+    pub dropping: Dropping,
     /// Whole units.
     pub units: u32,
     /// Elements before the first unit: fewer than a unit has.
@@ -43,7 +43,7 @@ pub struct Dense {
     pub row_count: u32,
 }
 cuda_std::plain_parameter!(Dense);
-const _: () = assert!(size_of::<Dense>() == 6 * 8 + size_of::<Mask>() + 5 * 4 + 12);
+const _: () = assert!(size_of::<Dense>() == 6 * 8 + size_of::<Dropping>() + 5 * 4 + 12);
 
 /// Elements of a unit, for operands of type `A` and a result of type `B`.
 pub const fn unit<A: Float, B: Float>() -> usize {

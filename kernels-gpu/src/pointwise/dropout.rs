@@ -1,43 +1,22 @@
 //! y = x·scale where a random word keeps the element, else 0; forward and backward alike.
 //!
-//! Element i of the tensor has word i of the stream that seed and offset name (`cuda_std::philox`), whatever its
-//! type, strides and the launch are. Ten wide multiplications and ten xors for two elements: less than what
-//! moving them costs.
+//! Which words are whose is [`dropping`](crate::dropping)'s to say. Ten wide multiplications and ten xors for two
+//! elements: less than what moving them costs.
 
 use super::Function;
 use super::dense::{self, Dense, Operands};
 use super::strided::{self, Strided};
-use cuda_std::philox::Stream;
+use crate::dropping::Dropping;
 use cuda_std::prelude::*;
-
-/// Which elements are dropped, and what the others are multiplied by.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Mask {
-    /// The random words.
-    pub stream: Stream,
-    /// Elements whose word is at most this are dropped.
-    pub last_dropped: u32,
-    /// 1/(1 − p).
-    pub scale: f32,
-}
 
 /// ALIGNED: every four elements are one group of the stream's words.
 #[derive(Clone, Copy)]
-struct Dropout<const ALIGNED: bool>(Mask);
-
-impl<const ALIGNED: bool> Dropout<ALIGNED> {
-    /// A choice, not a product: what is dropped is 0 even where x is NaN or infinite.
-    #[inline(always)]
-    fn apply(self, word: u32, x: f32) -> f32 {
-        if word > self.0.last_dropped { x * self.0.scale } else { 0.0 }
-    }
-}
+struct Dropout<const ALIGNED: bool>(Dropping);
 
 impl<const ALIGNED: bool> Function for Dropout<ALIGNED> {
     #[inline(always)]
     fn one(self, at: u64, x: f32, _: f32, _: f32) -> f32 {
-        self.apply(self.0.stream.word(at), x)
+        self.0.one(at, x)
     }
 
     #[inline(always)]
@@ -46,7 +25,7 @@ impl<const ALIGNED: bool> Function for Dropout<ALIGNED> {
         let words = if const { ALIGNED } { stream.four(at / 4) } else { stream.four_from(at) };
         let mut y = [0.0; 4];
         for i in 0..4 {
-            y[i] = self.apply(words[i], x[i]);
+            y[i] = self.0.apply(words[i], x[i]);
         }
         y
     }
@@ -74,9 +53,9 @@ pub unsafe fn dropout_dense<T: Float, const PACKS: usize>(
         // Units are whole groups of four, so that all of them begin alike. Without a branch for each group their words
         // are computed side by side.
         if (p.first as u32 + p.head).is_multiple_of(4) {
-            dense::run::<T, T, _, PACKS>(Dropout::<true>(p.mask), operands, &p)
+            dense::run::<T, T, _, PACKS>(Dropout::<true>(p.dropping), operands, &p)
         } else {
-            dense::run::<T, T, _, PACKS>(Dropout::<false>(p.mask), operands, &p)
+            dense::run::<T, T, _, PACKS>(Dropout::<false>(p.dropping), operands, &p)
         }
     }
 }
@@ -95,5 +74,5 @@ pub unsafe fn dropout_strided<T: Float>(
 ) {
     let operands = Operands { a, b, bias, y };
     // SAFETY: the caller's contract.
-    unsafe { strided::run::<T, T, _>(Dropout::<false>(p.mask), operands, &p) }
+    unsafe { strided::run::<T, T, _>(Dropout::<false>(p.dropping), operands, &p) }
 }

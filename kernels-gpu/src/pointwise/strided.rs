@@ -3,7 +3,7 @@
 
 use super::Function;
 use super::dense::Operands;
-use super::dropout::Mask;
+use crate::dropping::Dropping;
 use cuda_std::divide::Divisor;
 use cuda_std::prelude::*;
 
@@ -43,14 +43,14 @@ pub struct Strided {
     /// And in y, which is contiguous: also its number in the whole tensor.
     pub y_base: u64,
     /// What `dropout` drops; no other function looks at it.
-    pub mask: Mask,
+    pub dropping: Dropping,
     /// Elements of the launch, from 1 to below 2^31.
     pub count: u32,
     /// Dimensions in use.
     pub dim_count: u32,
 }
 cuda_std::plain_parameter!(Strided);
-const _: () = assert!(size_of::<Strided>() == MAX_DIMS * 40 + 4 * 8 + size_of::<Mask>() + 2 * 4);
+const _: () = assert!(size_of::<Strided>() == MAX_DIMS * 40 + 4 * 8 + size_of::<Dropping>() + 2 * 4);
 
 /// Where element `number` of a launch is in a, b and the bias, from the launch's first.
 #[inline(always)]

@@ -141,8 +141,7 @@ impl<'a, T: Float, const LANES: usize, const PACKS: usize> Held<'a, T, LANES, PA
         packs
     }
 
-    /// Joins the inputs of some packs, and with the first of them of the loose elements, into the first input, and stores
-    /// that where `stores` holds.
+    /// Joins the inputs of some packs, and with the first of them of the loose elements, and stores what comes of it where `stores` holds.
     ///
     /// # Safety
     /// As [`Held::load`].
@@ -158,14 +157,21 @@ impl<'a, T: Float, const LANES: usize, const PACKS: usize> Held<'a, T, LANES, PA
         unsafe {
             let bias = self.packs_of(operands.input_bias, is_given, 0.0, packs.clone());
             for i in packs.start..packs.end {
-                let mut joined = [0; 4];
+                let (at, mut joined) = (self.place(self.row.output, i), [0; 4]);
+                let words =
+                    if const { Op::DROPS } { self.p.dropping.words_of_pack::<T>(at as u64) } else { [0; 8] };
                 for pair in 0..T::PER_PACK / 2 {
                     let (x, bias) = (self.pairs(i, pair, 0), T::pair(bias[i], pair));
-                    T::set_pair(&mut joined, pair, [Op::join(x[0], bias[0]), Op::join(x[1], bias[1])]);
+                    let join = |of: usize| {
+                        let drop = |value| self.p.dropping.apply(words[2 * pair + of], value);
+                        Op::join(x[of], bias[of], drop)
+                    };
+                    T::set_pair(&mut joined, pair, [join(0), join(1)]);
                 }
-                self.inputs[0][i] = joined;
-                let at = self.place(self.row.output, i);
-                operands.joined.set_pack_if(stores & self.has_pack(i), at as usize, joined);
+                self.inputs[const { Op::JOINED }][i] = joined;
+                if const { Op::KEEPS_JOINED } {
+                    operands.joined.set_pack_if(stores & self.has_pack(i), at as usize, joined);
+                }
             }
             if packs.start == 0 && self.p.ragged != 0 {
                 for slot in 0..const { slots::<T>(LANES, PACKS) } {
@@ -173,10 +179,12 @@ impl<'a, T: Float, const LANES: usize, const PACKS: usize> Held<'a, T, LANES, PA
                         let column = self.loose_column(slot);
                         let bias =
                             if is_given { operands.input_bias.get(column as usize).to_f32() } else { 0.0 };
-                        let joined = T::from_f32(Op::join(self.loose[slot], bias));
-                        self.loose[slot][0] = joined.to_f32();
-                        if stores {
-                            operands.joined.set((self.row.output + column as i64) as usize, joined);
+                        let at = self.row.output + column as i64;
+                        let drop = |value| self.p.dropping.one(at as u64, value);
+                        let joined = T::from_f32(Op::join(self.loose[slot], bias, drop));
+                        self.loose[slot][const { Op::JOINED }] = joined.to_f32();
+                        if const { Op::KEEPS_JOINED } && stores {
+                            operands.joined.set(at as usize, joined);
                         }
                     }
                 }

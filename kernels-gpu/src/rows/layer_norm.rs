@@ -8,10 +8,10 @@ use super::statistic::Moments;
 use super::{Elements, MAX_INPUTS, Operands, Params, RowOp, row_kernels};
 use cuda_std::prelude::*;
 
-/// Layer norm; with `JOINS` of the sum of two inputs and a bias.
-pub(super) struct Normalise<const JOINS: bool>;
+/// Layer norm; with `JOINS` of the sum of two inputs and a bias, with `DROPS` after dropout of the first and the bias.
+pub(super) struct Normalise<const JOINS: bool, const DROPS: bool>;
 
-type LayerNorm = Normalise<false>;
+type LayerNorm = Normalise<false, false>;
 
 /// What turns x into y.
 #[derive(Clone, Copy)]
@@ -20,10 +20,11 @@ pub(super) struct Scale {
     rstd: f32,
 }
 
-impl<T: Float, const JOINS: bool> RowOp<T> for Normalise<JOINS> {
+impl<T: Float, const JOINS: bool, const DROPS: bool> RowOp<T> for Normalise<JOINS, DROPS> {
     const INPUTS: usize = if JOINS { 2 } else { 1 };
     const VECTORS: usize = 2;
     const JOINS: bool = JOINS;
+    const DROPS: bool = DROPS;
     type Statistic = Moments;
     type Row = ();
     type Total = Scale;
@@ -32,8 +33,9 @@ impl<T: Float, const JOINS: bool> RowOp<T> for Normalise<JOINS> {
     unsafe fn begin(_: &Operands<T>, _: u32) {}
 
     #[inline(always)]
-    fn join(x: [f32; MAX_INPUTS], input_bias: f32) -> f32 {
-        x[0] + input_bias + x[1]
+    fn join(x: [f32; MAX_INPUTS], input_bias: f32, drop: impl Fn(f32) -> f32) -> f32 {
+        let of_x = x[0] + input_bias;
+        if const { DROPS } { drop(of_x) + x[1] } else { of_x + x[1] }
     }
 
     #[inline(always)]

@@ -47,6 +47,7 @@ pub use rms_norm::*;
 pub use row::{MAX_ROW_DIMS, RowDim};
 pub use softmax_backward::*;
 
+use crate::dropping::Dropping;
 use cuda_std::prelude::*;
 use statistic::Statistic;
 
@@ -61,6 +62,9 @@ pub struct Params {
     pub dims: [RowDim; MAX_ROW_DIMS],
     /// Elements from column to column of each input; other than 1 in the strided form only.
     pub steps: [i64; MAX_INPUTS],
+    /// What an operation that says so drops while it joins; elements are counted along the result, of whose packs each
+    /// begins at a multiple of 4.
+    pub dropping: Dropping,
     /// Row dimensions in use.
     pub dim_count: u32,
     /// Rows, below 2^31.
@@ -86,7 +90,7 @@ pub struct Params {
     pub unused: u32,
 }
 cuda_std::plain_parameter!(Params);
-const _: () = assert!(size_of::<Params>() == MAX_ROW_DIMS * 40 + 3 * 8 + 12 * 4);
+const _: () = assert!(size_of::<Params>() == MAX_ROW_DIMS * 40 + 3 * 8 + size_of::<Dropping>() + 12 * 4);
 
 /// The bits of `Params::given`.
 pub mod given {
@@ -126,9 +130,15 @@ pub(crate) trait RowOp<T: Float> {
     const INPUTS: usize;
     /// Vectors that it uses: none, the weight, or weight and bias.
     const VECTORS: usize;
-    /// Whether the inputs are joined into one first, which is rounded, a result of its own, and all that the
-    /// rest of the operation sees.
+    /// Whether the inputs are joined first: what they are joined into is rounded, takes the place of input `JOINED`, and
+    /// is a result of its own if `KEEPS_JOINED` holds.
     const JOINS: bool = false;
+    /// See [`RowOp::JOINS`].
+    const JOINED: usize = 0;
+    /// See [`RowOp::JOINS`].
+    const KEEPS_JOINED: bool = true;
+    /// Whether joining drops elements.
+    const DROPS: bool = false;
     /// Whether the statistic looks at the vectors, as the results do.
     const WEIGHS: bool = false;
     /// What a part of a row contributes.
@@ -144,8 +154,8 @@ pub(crate) trait RowOp<T: Float> {
     /// The operands match `p`, and the row is one of them.
     unsafe fn begin(operands: &Operands<T>, row: u32) -> Self::Row;
 
-    /// Joins the inputs. For operations that say so.
-    fn join(x: [f32; MAX_INPUTS], _input_bias: f32) -> f32 {
+    /// Joins the inputs, for operations that say so; `drop` is what becomes of a number by dropout.
+    fn join(x: [f32; MAX_INPUTS], _input_bias: f32, _drop: impl Fn(f32) -> f32) -> f32 {
         x[0]
     }
 

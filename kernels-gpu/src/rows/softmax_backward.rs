@@ -1,12 +1,17 @@
 //! dx = scale·y·(dy − Σ dy·y): the gradient of a softmax with a scale and masks.
 //!
-//! Inputs: y, dy. Where y is 0, as at masked columns, dx is 0 and dy does not count, whatever it is. Floor: 3·bytes.
+//! Inputs: y, dy. Where y is 0, as at masked columns, dx is 0 and dy does not count, whatever it is. With dropout behind
+//! the softmax, dy is that of its result: what was dropped becomes 0 first, the rest is scaled. Floor: 3·bytes.
 
 use super::statistic::Sums;
 use super::{Elements, MAX_INPUTS, Operands, Params, RowOp, row_kernels};
 use cuda_std::prelude::*;
 
-struct SoftmaxBackward;
+/// With `DROPS` behind dropout.
+struct Backward<const DROPS: bool>;
+
+type SoftmaxBackward = Backward<false>;
+type SoftmaxDropoutBackward = Backward<true>;
 
 /// What turns y and dy into dx.
 #[derive(Clone, Copy)]
@@ -16,15 +21,24 @@ struct Scale {
     sum: f32,
 }
 
-impl<T: Float> RowOp<T> for SoftmaxBackward {
+impl<T: Float, const DROPS: bool> RowOp<T> for Backward<DROPS> {
     const INPUTS: usize = 2;
     const VECTORS: usize = 0;
+    const JOINS: bool = DROPS;
+    const JOINED: usize = 1;
+    const KEEPS_JOINED: bool = false;
+    const DROPS: bool = DROPS;
     type Statistic = Sums<1>;
     type Row = ();
     type Total = Scale;
 
     #[inline(always)]
     unsafe fn begin(_: &Operands<T>, _: u32) {}
+
+    #[inline(always)]
+    fn join(x: [f32; MAX_INPUTS], _: f32, drop: impl Fn(f32) -> f32) -> f32 {
+        drop(x[1])
+    }
 
     #[inline(always)]
     fn statistic<E: Elements>(_: (), elements: &E) -> Sums<1> {
@@ -65,6 +79,22 @@ row_kernels!(
         { LANES: 512, PACKS: 2; threads: 512 },
         { LANES: 512, PACKS: 4; threads: 512 },
         { LANES: 1024, PACKS: 4; threads: 1024 },
+    ],
+    [{ LANES: 512, PACKS: 3; threads: 512 }]
+);
+row_kernels!(
+    SoftmaxDropoutBackward,
+    softmax_dropout_backward_rows,
+    softmax_dropout_backward_streamed,
+    softmax_dropout_backward_strided,
+    [
+        { LANES: 1, PACKS: 1; threads: 128, min_blocks: 4 },
+        { LANES: 8, PACKS: 2; threads: 128, min_blocks: 4 },
+        { LANES: 32, PACKS: 2; threads: 128 },
+        { LANES: 64, PACKS: 2; threads: 64 },
+        { LANES: 128, PACKS: 3; threads: 128 },
+        { LANES: 256, PACKS: 3; threads: 256 },
+        { LANES: 512, PACKS: 4; threads: 512 },
     ],
     [{ LANES: 512, PACKS: 3; threads: 512 }]
 );

@@ -67,6 +67,13 @@ def dtype_of(name):
 
 
 def masked_softmax(case):
+    if case.get("dropout"):
+        # As a model that is trained keeps them: the probabilities, what was kept, and the result.
+        def dropped(x):
+            probabilities = torch.softmax(x * case.get("scale"), -1)
+            return probabilities, *torch.native_dropout(probabilities, case.get("dropout"), True)
+
+        return Work(dropped, case.each(lambda: (case.numbers(),)))
     (b, h, q, k), mask = case.shape, case.get("mask", "none")
     scale = case.get("scale", 1.0)
 
@@ -100,6 +107,15 @@ def masked_softmax(case):
 
 def masked_softmax_backward(case):
     scale = case.get("scale", 1.0)
+    if case.get("dropout"):
+        def dropped(dy, y, kept):
+            dy = aten.native_dropout_backward(dy, kept, 1 / (1 - case.get("dropout")))
+            return aten._softmax_backward_data(dy, y, -1, y.dtype) * scale
+
+        def arguments():
+            return case.numbers(), torch.softmax(case.numbers(), -1), torch.rand_like(case.numbers()) < 0.9
+
+        return Work(dropped, case.each(arguments))
 
     def function(dy, y):
         return aten._softmax_backward_data(dy, y, -1, y.dtype) * scale
@@ -141,7 +157,7 @@ def layer_norm(case):
 
 def add_layer_norm(case):
     def function(x, residual, weight, bias):
-        total = x + residual
+        total = F.dropout(x, case.get("dropout")) + residual if case.get("dropout") else x + residual
         return total, F.layer_norm(total, (case.width,), weight, bias, EPS)
 
     def arguments():

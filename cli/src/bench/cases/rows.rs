@@ -7,19 +7,25 @@ use warpwright::{DType, Result};
 use crate::bench::case::{Case, Prepared, Setting};
 use crate::bench::data::Data;
 use crate::demo::Operands;
-use crate::demo::rows::{Function, Kind, SCALE};
+use crate::demo::rows::{DROPOUT, Function, Kind, SCALE};
 use crate::ops::FLOATS;
 
 /// Columns of norms: hidden sizes, and what is no whole number of packs.
 const NORM_COLS: [usize; 10] = [256, 768, 1024, 2048, 4096, 8192, 16384, 769, 1000, 4095];
 /// Columns of scores.
 const SCORE_COLS: [usize; 11] = [64, 128, 384, 512, 1024, 4096, 16384, 32768, 65536, 1000, 4095];
+/// Columns where elements are dropped as well.
+const DROPOUT_COLS: [usize; 4] = [512, 768, 1024, 4096];
 /// A few hundred kilobytes, where the launch is most of the time.
 const SMALL: [usize; 2] = [128, 768];
 
 /// Every number of columns at the size that was asked for, and a small case.
 pub fn cases(setting: &Setting, op: &'static str, function: Function) -> Vec<Case> {
-    let cols: &[usize] = if function == Function::SoftmaxBackward { &SCORE_COLS } else { &NORM_COLS };
+    let cols: &[usize] = match function {
+        Function::SoftmaxBackward => &SCORE_COLS,
+        _ if function.drops() => &DROPOUT_COLS,
+        _ => &NORM_COLS,
+    };
     let cols = if setting.quick { &cols[1..3] } else { cols };
     let mut cases = Vec::new();
     for dtype in setting.dtypes(FLOATS) {
@@ -27,17 +33,20 @@ pub fn cases(setting: &Setting, op: &'static str, function: Function) -> Vec<Cas
             let shape = [setting.bytes.div_ceil(cols * dtype.size()), cols];
             cases.push(case(op, function, shape, dtype).compiled(cols == 768 || cols == 4096));
         }
-        cases.push(case(op, function, SMALL, dtype).compiled(true));
+        if !function.drops() {
+            cases.push(case(op, function, SMALL, dtype).compiled(true));
+        }
     }
     cases
 }
 
 fn case(op: &'static str, function: Function, shape: [usize; 2], dtype: DType) -> Case {
     let bytes = function.bytes(shape, dtype);
-    let case = Case::new(op, &shape, dtype, "–".to_owned(), bytes, move |data, sets| {
+    let case = Case::new(op, &shape, dtype, function.variant().to_owned(), bytes, move |data, sets| {
         prepare(data, sets, function, shape, dtype)
     });
-    case.torch([("scale", SCALE.into())]).flops(10 * shape[0] * shape[1])
+    let dropped = if function.drops() { DROPOUT.p } else { 0.0 };
+    case.torch([("scale", SCALE.into()), ("dropout", dropped.into())]).flops(10 * shape[0] * shape[1])
 }
 
 fn prepare(

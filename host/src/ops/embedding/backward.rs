@@ -1,6 +1,5 @@
 //! The gradients of the tables. See [`embedding_backward`].
 
-use super::boundaries;
 use super::launch::{divisor, launch_keys, token_params, token_slot};
 use super::problem::Problem;
 use super::{BACKWARD, Positions};
@@ -133,7 +132,7 @@ impl Gradients {
         dwte: &Tensor,
         dwpe: Option<&Tensor>,
     ) -> Result<()> {
-        let starts = boundaries::read(BACKWARD, &self.problem, tokens, positions)?;
+        let starts = self.problem.boundaries(BACKWARD, tokens, positions)?;
         let dy = dy.adopted(tokens.device(), BACKWARD, "dy")?;
         let dy = if dy.is_contiguous() { dy } else { cast(&dy, dy.dtype())? };
         with_float!(self.problem.dtype, T => {

@@ -1,6 +1,5 @@
 //! From problem to launches.
 
-use super::boundaries;
 use super::problem::Problem;
 use super::{OP, Positions};
 use crate::device::Device;
@@ -29,7 +28,7 @@ pub fn run(
     positions: Option<Positions>,
     y: &Tensor,
 ) -> Result<()> {
-    let starts = boundaries::read(OP, problem, tokens, positions)?;
+    let starts = problem.boundaries(OP, tokens, positions)?;
     if y.is_empty() {
         // No kernel reads the tokens; still they must be right.
         return launch_keys(OP, problem, tokens).map(drop);

@@ -1,7 +1,6 @@
 //! Rows of a table, chosen by tokens. See [`embedding`].
 
 mod backward;
-mod boundaries;
 mod launch;
 mod problem;
 

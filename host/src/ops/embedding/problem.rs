@@ -4,8 +4,9 @@ use super::{OP, Positions};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::masked_softmax::Described;
+use crate::ops::packed::Packed;
 use crate::ops::pointwise::{float, on_device, reach};
-use crate::tensor::Desc;
+use crate::tensor::{Desc, Tensor};
 
 /// Most tokens, rows and columns: kernels count them in 31 bits.
 const MOST: usize = (1 << 31) - 1;
@@ -27,17 +28,6 @@ pub struct Problem {
     /// Strides of wpe; 0 without one.
     pub wpe_strides: [isize; 2],
     pub packed: Option<Packed>,
-}
-
-/// Sequences of different lengths, one behind the other.
-#[derive(Clone, Copy, Debug)]
-pub struct Packed {
-    pub sequences: usize,
-    /// The most steps of a sequence that have a position, and that there are tokens for.
-    pub most: usize,
-    /// The stride and type of the boundaries.
-    pub stride: isize,
-    pub dtype: DType,
 }
 
 impl Problem {
@@ -84,8 +74,13 @@ impl Problem {
                 Some(cu_seqlens) => {
                     // How many steps there are only the device knows; one, if there are tokens.
                     check_positions(op, axes[1].0.min(1), offset, rows)?;
-                    packed =
-                        Some(Packed::new(op, tokens, cu_seqlens.described(), rows.saturating_sub(offset))?);
+                    if tokens.rank() != 1 {
+                        let (required, got) =
+                            ("[total] with `cu_seqlens`".to_owned(), tokens.shape().to_vec());
+                        return Err(Error::Shape { op, arg: "tokens", required, got });
+                    }
+                    let (total, most) = (tokens.len(), rows.saturating_sub(offset));
+                    packed = Some(Packed::new(op, tokens, cu_seqlens.described(), total, most)?);
                 }
             }
             wpe_strides = [wpe.strides()[0], wpe.strides()[1]];
@@ -114,36 +109,23 @@ impl Problem {
         self.packed.map_or(self.tokens[1].0, |packed| packed.most)
     }
 
+    /// Where packed sequences begin, checked; nothing where they are of one length.
+    pub fn boundaries(
+        &self,
+        op: &'static str,
+        tokens: &Tensor,
+        positions: Option<Positions>,
+    ) -> Result<Option<Tensor>> {
+        let cu_seqlens = positions.and_then(|positions| positions.cu_seqlens);
+        self.packed
+            .zip(cu_seqlens)
+            .map(|(packed, cu_seqlens)| packed.read(op, tokens, cu_seqlens))
+            .transpose()
+    }
+
     /// Sequences.
     pub fn sequences(&self) -> usize {
         self.packed.map_or(self.tokens[0].0, |packed| packed.sequences)
-    }
-}
-
-impl Packed {
-    fn new(op: &'static str, tokens: &Desc, cu_seqlens: &Desc, positions: usize) -> Result<Packed> {
-        let arg = "cu_seqlens";
-        if tokens.rank() != 1 {
-            let (required, got) = ("[total] with `cu_seqlens`".to_owned(), tokens.shape().to_vec());
-            return Err(Error::Shape { op, arg: "tokens", required, got });
-        }
-        if !matches!(cu_seqlens.dtype(), DType::I32 | DType::I64) {
-            let (required, got) = ("i32 or i64".to_owned(), cu_seqlens.dtype());
-            return Err(Error::DType { op, arg, required, got });
-        }
-        on_device(op, arg, cu_seqlens, tokens)?;
-        reach(op, arg, cu_seqlens)?;
-        let sequences = match *cu_seqlens.shape() {
-            // Tokens belong to a sequence.
-            [count] if count > usize::from(!tokens.is_empty()) => count - 1,
-            _ => {
-                let (required, got) = ("[sequences + 1]".to_owned(), cu_seqlens.shape().to_vec());
-                return Err(Error::Shape { op, arg, required, got });
-            }
-        };
-        limit(op, "elements of `cu_seqlens`", sequences + 1)?;
-        let most = positions.min(tokens.len());
-        Ok(Packed { sequences, most, stride: cu_seqlens.strides()[0], dtype: cu_seqlens.dtype() })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::plan::{Alignment, Choice, Plan, Target};
 use super::problem::{MaskForm, Problem, RowDimension};
-use super::{Mask, MaskedSoftmax, OP};
+use super::{Mask, MaskedSoftmax, OP, packed};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -10,35 +10,51 @@ use cuda_std::divide::Divisor;
 use cuda_std::global::RawView;
 use cuda_std::kernel::Kernel;
 use cuda_std::{Float, Global, GlobalMut};
+use kernels_gpu::dropping::Dropping;
 use kernels_gpu::masked_softmax::{self as kernels, Exponent, MAX_ROW_DIMS, Params, RowDim, mask_kind};
 
 /// Rows of one launch: row numbers are divided as 31-bit numbers.
 const MAX_ROWS: u64 = (1 << 31) - 1;
 
-/// Computes y by the plan's kernel, or by `choice` where that can serve. The arguments are checked, and y
-/// matches x.
+/// What is computed: y, and what dropout leaves of it.
+#[derive(Clone, Copy)]
+pub struct Results<'a> {
+    /// The softmax.
+    pub y: &'a Tensor,
+    /// Where kernels with dropout serve: its result, and what it drops.
+    pub dropped: Option<(&'a Tensor, Dropping)>,
+}
+
+/// Computes the results by the plan's kernel, or by `choice` where that can serve. The arguments are checked, and the
+/// results match x.
 pub fn run(
     problem: &Problem,
     x: &Tensor,
     parameters: &MaskedSoftmax,
-    y: &Tensor,
+    results: Results,
     choice: Option<Choice>,
 ) -> Result<()> {
+    if let Some(bounds) = packed::bounds(x, parameters)? {
+        let parameters = bounds.instead(parameters);
+        let range = Problem { kernels: problem.kernels, ..Problem::new(OP, x.desc(), &parameters)? };
+        return run(&range, x, &parameters, results, choice);
+    }
     match problem.dtype {
-        DType::F16 => typed::<half::f16>(problem, x, parameters, y, choice),
-        DType::BF16 => typed::<half::bf16>(problem, x, parameters, y, choice),
-        _ => typed::<f32>(problem, x, parameters, y, choice),
+        DType::F16 => typed::<half::f16>(problem, x, parameters, results, choice),
+        DType::BF16 => typed::<half::bf16>(problem, x, parameters, results, choice),
+        _ => typed::<f32>(problem, x, parameters, results, choice),
     }
 }
 
-/// What every kernel takes.
+/// What every kernel takes, without dropout and with it.
 type Args<T> = kernels::row::Args<T>;
+type DropoutArgs<T> = kernels::dropout_row::Args<T>;
 
 fn typed<T>(
     problem: &Problem,
     x: &Tensor,
     parameters: &MaskedSoftmax,
-    y: &Tensor,
+    results: Results,
     choice: Option<Choice>,
 ) -> Result<()>
 where
@@ -51,8 +67,12 @@ where
         + kernels::cluster_row_bias::Instances
         + kernels::streamed::Instances
         + kernels::streamed_bias::Instances
-        + kernels::strided::Instances,
+        + kernels::strided::Instances
+        + kernels::dropout_row::Instances
+        + kernels::dropout_streamed::Instances
+        + kernels::dropout_strided::Instances,
 {
+    let y = results.y;
     if problem.is_empty() {
         return check_bounds_of_nothing(problem, parameters);
     }
@@ -72,7 +92,11 @@ where
         None => unsafe { GlobalMut::from_raw(RawView::none()) },
     };
     let aligned = |tensor: &Tensor| tensor.address().is_multiple_of(16);
-    let alignment = Alignment { x_and_y: aligned(x) && aligned(y), mask: mask.as_ref().is_none_or(aligned) };
+    let of_dropped = results.dropped.is_none_or(|(tensor, _)| aligned(tensor));
+    let alignment = Alignment {
+        x_and_y: aligned(x) && aligned(y) && of_dropped,
+        mask: mask.as_ref().is_none_or(aligned),
+    };
     let target = Target::of(device);
     let plan = match choice {
         None => Plan::new(problem, alignment, target),
@@ -93,16 +117,34 @@ where
     let (x_view, y_view) = (x.view::<T>()?, y.view_mut::<T>()?);
     let faults = (fault(&lengths_slot), fault(&starts_slot));
     for_each_piece(problem, |piece| {
-        let args: Args<T> = (
-            x_view,
-            mask_view,
-            lengths_view,
-            starts_view,
-            y_view,
-            faults.0,
-            faults.1,
-            params::<T>(problem, plan, &piece),
-        );
+        let params = params::<T>(problem, plan, &piece);
+        if let Some((dropped, dropping)) = results.dropped {
+            let kernel: &Kernel<DropoutArgs<T>> = match plan.choice {
+                Choice::Row { index } => &kernels::dropout_row::kernels::<T>()[index],
+                Choice::Streamed => &kernels::dropout_streamed::kernels::<T>()[0],
+                Choice::LongRow { .. } | Choice::Cluster { .. } | Choice::Strided => {
+                    &kernels::dropout_strided::kernels::<T>()[0]
+                }
+            };
+            let left = dropped.view_mut::<T>()?;
+            let args: DropoutArgs<T> = (
+                x_view,
+                mask_view,
+                lengths_view,
+                starts_view,
+                left,
+                y_view,
+                faults.0,
+                faults.1,
+                dropping,
+                params,
+            );
+            let grid = plan.grid(piece.rows(), kernel)?;
+            // SAFETY: as below.
+            return unsafe { device.launch(kernel, grid, args) };
+        }
+        let args: Args<T> =
+            (x_view, mask_view, lengths_view, starts_view, y_view, faults.0, faults.1, params);
         let kernel: &Kernel<Args<T>> = match (plan.choice, problem.has_bias()) {
             (Choice::Row { index }, false) => &kernels::row::kernels::<T>()[index],
             (Choice::Row { index }, true) => &kernels::row_bias::kernels::<T>()[index],

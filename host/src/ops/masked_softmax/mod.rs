@@ -3,18 +3,25 @@
 //! y[…, j] = exp(scale·x[…, j] + bias[…, j] − m) / Σ over the kept columns, with m their maximum; exactly 0 at
 //! every other column. See [`masked_softmax`].
 
+mod dropout;
 mod launch;
+mod packed;
 mod plan;
 mod problem;
 
+pub use dropout::{
+    DroppedSoftmax, masked_softmax_dropout, masked_softmax_dropout_into, masked_softmax_dropout_shape,
+};
 pub(super) use launch::params_of_all;
 pub(super) use plan::{Alignment, Target};
 pub use plan::{Choice, Plan};
 pub(super) use problem::KernelSet;
 pub use problem::Problem;
 
-use crate::error::{Error, Result};
+use super::pointwise::check_output;
+use crate::error::Result;
 use crate::tensor::{Desc, Tensor};
+use launch::Results;
 
 /// Which columns of a row are kept. The tensors broadcast against x: dimensions may be missing in front or
 /// have size 1.
@@ -39,6 +46,26 @@ pub enum Mask<'a, D = Tensor> {
         /// The first kept column; 0 where absent.
         starts: Option<&'a D>,
     },
+    /// Those of the row's own sequence: the rows of x `[.., T, K]` are T tokens of sequences of different lengths, packed
+    /// one behind the other.
+    Packed {
+        /// Where each sequence begins, and the last ends: `[sequences + 1]` of i32 or i64. The first is 0, the last T, and
+        /// none is below the one before it, or, with [`PackedKeys::Padded`], further from it than K. Checked by a kernel, as
+        /// lengths are.
+        cu_seqlens: &'a D,
+        /// What the columns are.
+        keys: PackedKeys,
+    },
+}
+
+/// The columns of packed sequences.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PackedKeys {
+    /// The steps of the row's own sequence, padded to K: a row keeps as many as its sequence has.
+    #[default]
+    Padded,
+    /// The tokens of all sequences, packed like the rows, K = T: a row keeps those of its own sequence.
+    Packed,
 }
 
 /// The parameters of [`masked_softmax`].
@@ -48,14 +75,15 @@ pub struct MaskedSoftmax<'a, D = Tensor> {
     pub scale: f32,
     /// The mask.
     pub mask: Mask<'a, D>,
-    /// Keep only columns j ≤ q + offset, where q is the index along the last but one dimension.
+    /// Keep only columns j ≤ q + offset, where q is the index along the last but one dimension; of packed sequences the
+    /// steps j of a sequence for its step q.
     pub causal: Option<Causal>,
 }
 
 /// Where the causal limit lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Causal {
-    /// Offset K − Q: the last query sees every key.
+    /// Offset K − Q: the last query sees every key. Of packed sequences 0.
     #[default]
     BottomRight,
     /// This offset; 0 lets query q see keys 0..=q.
@@ -130,7 +158,7 @@ const OP: &str = "masked_softmax";
 pub fn masked_softmax(x: &Tensor, parameters: &MaskedSoftmax) -> Result<Tensor> {
     let problem = Problem::new(OP, x.desc(), parameters)?;
     let y = Tensor::uninit(x.device(), x.dtype(), x.shape())?;
-    launch::run(&problem, x, parameters, &y, None)?;
+    launch::run(&problem, x, parameters, Results { y: &y, dropped: None }, None)?;
     Ok(y)
 }
 
@@ -153,19 +181,15 @@ pub fn masked_softmax_into_by(
 
 fn into(x: &Tensor, parameters: &MaskedSoftmax, y: &Tensor, choice: Option<Choice>) -> Result<()> {
     let problem = Problem::new(OP, x.desc(), parameters)?;
-    problem::check_output(OP, x.desc(), y.desc())?;
-    let overlaps = |other: &Tensor| {
-        let (a, b) = (y.byte_range(), other.byte_range());
-        a.start < b.end && b.start < a.end
-    };
-    let inputs = [Some(x), parameters.mask.first(), parameters.mask.second()];
-    if !y.is_empty() && inputs.into_iter().flatten().any(overlaps) {
-        let (required, got) =
-            ("memory apart from the inputs'", y.strides().iter().map(|&s| s as i64).collect());
-        return Err(Error::Strides { op: OP, arg: "y", required, got });
-    }
-    launch::run(&problem, x, parameters, &y.adopted(x.device(), OP, "y")?, choice)?;
+    check_output(OP, "y", y, x.desc(), &inputs(x, parameters))?;
+    let here = y.adopted(x.device(), OP, "y")?;
+    launch::run(&problem, x, parameters, Results { y: &here, dropped: None }, choice)?;
     if y.device().same_stream(x.device()) { Ok(()) } else { y.device().wait_for(x.device(), OP) }
+}
+
+/// The tensors that are read.
+fn inputs<'a>(x: &'a Tensor, parameters: &MaskedSoftmax<'a>) -> Vec<&'a Tensor> {
+    [Some(x), parameters.mask.first(), parameters.mask.second()].into_iter().flatten().collect()
 }
 
 /// Checks the arguments of [`masked_softmax`] without computing; gives y.
@@ -195,6 +219,7 @@ impl<'a, D> Mask<'a, D> {
             Mask::None => None,
             Mask::Keep(mask) | Mask::Drop(mask) | Mask::Bias(mask) => Some(mask),
             Mask::Range { lengths, .. } => lengths,
+            Mask::Packed { cu_seqlens, .. } => Some(cu_seqlens),
         }
     }
 

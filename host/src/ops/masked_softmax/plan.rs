@@ -25,7 +25,7 @@ impl Target {
 /// Where the operands' first elements lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alignment {
-    /// Both x and y start at a multiple of 16 bytes.
+    /// x and all results start at a multiple of 16 bytes.
     pub x_and_y: bool,
     /// The mask does.
     pub mask: bool,
@@ -134,6 +134,7 @@ impl Plan {
         let Tables { rows: table, long, clusters } = match problem.kernels {
             KernelSet::Plain => T::PLAIN,
             KernelSet::Bias => T::BIAS,
+            KernelSet::Dropout => T::DROPOUT,
             KernelSet::CrossEntropy => T::CROSS_ENTROPY,
         };
         let long = if target.clusters { long } else { &[] };
@@ -257,6 +258,7 @@ pub(super) struct Tables {
 pub(super) trait Instances: Copy + 'static {
     const PLAIN: Tables;
     const BIAS: Tables;
+    const DROPOUT: Tables;
     const CROSS_ENTROPY: Tables;
 }
 
@@ -296,6 +298,7 @@ macro_rules! instances {
                 long: &[],
                 clusters: table!(cluster_row_bias, $ty, "STAGED"),
             };
+            const DROPOUT: Tables = Tables { rows: table!(dropout_row, $ty), long: &[], clusters: &[] };
             const CROSS_ENTROPY: Tables = Tables {
                 rows: table!(cross_entropy_row, $ty),
                 long: &[],

@@ -1,9 +1,8 @@
 //! What is asked: the checked arguments, as extents and strides.
 
-use super::{Causal, Described, Mask, MaskedSoftmax};
+use super::{Causal, Described, Mask, MaskedSoftmax, packed};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::pointwise::contiguous;
 use crate::shape;
 use crate::tensor::Desc;
 
@@ -33,6 +32,8 @@ pub enum KernelSet {
     Plain,
     /// The softmax's with a bias.
     Bias,
+    /// Those with dropout behind the softmax; without a bias.
+    Dropout,
     /// The cross entropy's.
     CrossEntropy,
 }
@@ -137,10 +138,20 @@ impl Problem {
                     has_starts = true;
                 }
             }
+            Mask::Packed { cu_seqlens, keys } => {
+                packed::check(op, x, cu_seqlens.described(), keys)?;
+                // As the range that it is turned into.
+                for strides in [&mut lengths_strides, &mut starts_strides] {
+                    if let Some(last) = strides.last_mut() {
+                        *last = 1;
+                    }
+                }
+                (has_lengths, has_starts) = (true, true);
+            }
         }
         let queries = outer.last().copied().unwrap_or(1);
-        let causal_offset =
-            parameters.causal.map(|causal| causal_offset(op, causal, queries, cols)).transpose()?;
+        let causal = parameters.causal.filter(|_| !matches!(parameters.mask, Mask::Packed { .. }));
+        let causal_offset = causal.map(|causal| causal_offset(op, causal, queries, cols)).transpose()?;
         let mut query_strides = none[1..].to_vec();
         if let (Some(_), Some(last)) = (causal_offset, query_strides.last_mut()) {
             *last = 1;
@@ -224,18 +235,6 @@ impl Problem {
         const TINY: f32 = 1.0 / (1u128 << 100) as f32;
         self.scale != 0.0 && self.scale.abs() < TINY
     }
-}
-
-/// Checks y against x.
-pub fn check_output(op: &'static str, x: &Desc, y: &Desc) -> Result<()> {
-    if y.dtype() != x.dtype() {
-        return Err(Error::DType { op, arg: "y", required: x.dtype().to_string(), got: y.dtype() });
-    }
-    if y.shape() != x.shape() {
-        let (required, got) = (format!("{:?}", x.shape()), y.shape().to_vec());
-        return Err(Error::Shape { op, arg: "y", required, got });
-    }
-    contiguous(op, "y", y)
 }
 
 /// The strides by which `given` walks along `shape`, after checks of its type and device.

@@ -9,9 +9,9 @@ use crate::ops::views::read;
 use crate::tensor::Tensor;
 use cuda_std::divide::Divisor;
 use cuda_std::kernel::Kernel;
-use cuda_std::philox::Stream;
 use cuda_std::{Float, Global, GlobalMut};
-use kernels_gpu::pointwise::{Dense, Dim, MAX_DIMS, Mask, Strided, unit};
+use kernels_gpu::dropping::Dropping;
+use kernels_gpu::pointwise::{Dense, Dim, MAX_DIMS, Strided, unit};
 
 /// From this many blocks of the largest instance on, it is the one: some four for each multiprocessor of the
 /// largest GPUs. Below it more, smaller blocks fill the GPU better.
@@ -36,15 +36,12 @@ pub struct Operands<'a> {
     pub bias: Option<&'a Tensor>,
 }
 
-/// For functions that drop nothing.
-pub const NO_MASK: Mask = Mask { stream: Stream { seed: 0, offset: 0 }, last_dropped: 0, scale: 1.0 };
-
 /// Computes y, which matches the problem; the operands are those that it was made of.
 pub fn run<A: Element + Float, B: Element + Float>(
     problem: &Problem,
     kernels: Kernels<A, B>,
     operands: Operands,
-    mask: Mask,
+    dropping: Dropping,
     y: &Tensor,
 ) -> Result<()> {
     if y.is_empty() {
@@ -64,7 +61,7 @@ pub fn run<A: Element + Float, B: Element + Float>(
     };
     let launch_dense = |piece: DensePiece| {
         let (kernel, blocks) = instance(kernels.dense, |packs| piece.threads(packs, problem.bias.is_some()));
-        let args = (a_view, b_view, bias_view, y_view, piece.params(mask, problem));
+        let args = (a_view, b_view, bias_view, y_view, piece.params(dropping, problem));
         // SAFETY: the operands match the problem, of which the layout is, and y does; the grid covers the
         // units. Tensors are freed in the order of their streams, which `adopted` has made wait for one another.
         unsafe { device.launch(kernel, Grid::new(blocks)?, args) }
@@ -91,7 +88,7 @@ pub fn run<A: Element + Float, B: Element + Float>(
                 .collect();
             cut(&dims, MAX_LAUNCH, Base::default(), &mut |piece| {
                 let blocks = Strided::blocks(piece.count() as u64, kernels.strided.bounds.threads);
-                let args = (a_view, b_view, bias_view, y_view, piece.params(mask));
+                let args = (a_view, b_view, bias_view, y_view, piece.params(dropping));
                 // SAFETY: as above.
                 unsafe { device.launch(kernels.strided, Grid::new(blocks)?, args) }
             })
@@ -153,7 +150,7 @@ impl DensePiece {
         }
     }
 
-    fn params(&self, mask: Mask, problem: &Problem) -> Dense {
+    fn params(&self, dropping: Dropping, problem: &Problem) -> Dense {
         let first = self.first as i64;
         let (divisor, [a_base, b_base], [a_row, b_row]) = match &self.rows {
             None => (problem.bias.unwrap_or(1), [first; 2], [0; 2]),
@@ -169,7 +166,7 @@ impl DensePiece {
             a_row,
             b_row,
             first: self.first as u64,
-            mask,
+            dropping,
             units: self.units() as u32,
             // Of a launch that ends before its first unit, all.
             head: self.head.min(self.count as u32),
@@ -240,7 +237,7 @@ impl StridedPiece<'_> {
         self.outer * self.dims.iter().skip(1).map(|dim| dim.extent).product::<usize>()
     }
 
-    fn params(&self, mask: Mask) -> Strided {
+    fn params(&self, dropping: Dropping) -> Strided {
         let [a_base, b_base, bias_base] = self.base.inputs;
         Strided {
             dims: dims(self.dims, self.outer),
@@ -248,7 +245,7 @@ impl StridedPiece<'_> {
             b_base,
             bias_base,
             y_base: self.base.y,
-            mask,
+            dropping,
             count: self.count() as u32,
             dim_count: self.dims.len() as u32,
         }
@@ -276,7 +273,7 @@ mod tests {
     fn places(dimensions: &[Dimension], most: usize) -> Vec<([i64; 3], u64)> {
         let mut places = Vec::new();
         cut(dimensions, most, Base::default(), &mut |piece| {
-            let p = piece.params(NO_MASK);
+            let p = piece.params(Dropping::NOTHING);
             assert!(piece.count() <= most && p.count as usize == piece.count());
             for number in 0..p.count {
                 let (a, b, bias) = kernels_gpu::pointwise::offsets(&p.dims, p.dim_count, number);
@@ -338,7 +335,7 @@ mod tests {
         };
         let rows = Some(RowsPiece { row: 1 << 18, cols: 1 << 14, a: 1 << 15, b: 0 });
         let piece = DensePiece { unit: 4, first: 1 << 32, count: 1 << 30, head: 0, rows };
-        let p = piece.params(NO_MASK, &problem);
+        let p = piece.params(Dropping::NOTHING, &problem);
         assert_eq!((p.a_base, p.b_base, p.y_base, p.first), (1 << 33, 0, 1 << 32, 1 << 32));
         assert_eq!((p.units, p.per_row.value(), p.rows), (1 << 28, 1 << 12, 1));
     }

@@ -5,7 +5,7 @@ mod layout;
 mod problem;
 mod rows;
 
-pub(super) use launch::{Kernels, NO_MASK, Operands, run};
+pub(super) use launch::{Kernels, Operands, run};
 pub(super) use problem::{Problem, check_output, contiguous, float, into, on_device, reach, same, typed};
 pub(super) use rows::{Rows, RowsPlan};
 

@@ -133,6 +133,17 @@ fn run_fused<T: Summed>(
     partials.sum(gradients)
 }
 
+/// The sums of the columns of dx, which has the problem's shape and is contiguous: what dbias is of dy. `of` gives the rows'
+/// numbers, which do not matter.
+pub fn run_column_sums<T: Summed>(problem: &Problem, of: Backward, dx: &Tensor, sums: &Tensor) -> Result<()> {
+    let problem = Problem::new(problem.op, &[("dx", dx.desc())])?;
+    let mean = of.mean.map(|mean| dense(&problem, mean, "mean")).transpose()?;
+    let rstd = dense(&problem, of.rstd, "rstd")?;
+    let unused = Tensor::uninit(dx.device(), problem.dtype, &[problem.cols])?;
+    let of = Backward { x: ("dx", dx), dy: dx, dsum: None, weight: None, mean: mean.as_ref(), rstd: &rstd };
+    run_partials::<T>(&problem, of, Gradients { dx, dweight: &unused, dbias: Some(sums) })
+}
+
 /// The gradients of weight and bias alone.
 fn run_partials<T: Summed>(problem: &Problem, of: Backward, gradients: Gradients) -> Result<()> {
     let cut = cut_of::<T>(problem, [of.x.1, of.dy].into_iter());

@@ -10,6 +10,7 @@ use crate::tensor::Tensor;
 use cuda_std::divide::Divisor;
 use cuda_std::kernel::Kernel;
 use cuda_std::{Float, Global, GlobalMut};
+use kernels_gpu::dropping::Dropping;
 use kernels_gpu::rows::{MAX_INPUTS, MAX_ROW_DIMS, Params, RowDim, given, rows_per_block};
 
 /// What every kernel takes.
@@ -62,6 +63,8 @@ pub struct Operands<'a> {
     pub rstd: Option<&'a Tensor>,
     /// ε, or a scale.
     pub number: f32,
+    /// For operations that drop.
+    pub dropping: Option<Dropping>,
 }
 
 /// Computes the results, which match the problem; the operands are those that it was made of.
@@ -81,6 +84,11 @@ pub fn run<T: Element + Float>(problem: &Problem, kernels: Kernels<T>, operands:
     let (mean, rstd) = (dense(operands.mean, "mean")?, dense(operands.rstd, "rstd")?);
 
     let cut = cut_of::<T>(problem, inputs.iter().flatten().chain(operands.y).chain(operands.joined));
+    let cut = match (cut, operands.dropping) {
+        // Packs must be whole groups of four random words.
+        (Cut::Ragged { phase }, Some(_)) if !phase.is_multiple_of(4) => Cut::Strided,
+        (cut, _) => cut,
+    };
     let mut vectors = [&weight, &bias, &input_bias].into_iter().flatten();
     let is_given = [
         (given::WEIGHT, weight.is_some()),
@@ -91,6 +99,7 @@ pub fn run<T: Element + Float>(problem: &Problem, kernels: Kernels<T>, operands:
     let params = Params {
         packed_vectors: u32::from(cut == Cut::Packs && vectors.all(|vector| phase::<T>(vector) == 0)),
         number: operands.number,
+        dropping: operands.dropping.unwrap_or(Dropping::NOTHING),
         ..params(problem, cut, &is_given)
     };
     let shapes = kernels.registers.iter().map(shape_of);
@@ -153,6 +162,7 @@ pub fn params(problem: &Problem, cut: Cut, is_given: &[(u32, bool)]) -> Params {
         packed_vectors: 0,
         given: is_given.iter().map(|&(bit, is)| if is { bit } else { 0 }).sum(),
         number: 0.0,
+        dropping: Dropping::NOTHING,
         zeros: [0; 2],
         unused: 0,
     }

@@ -5,6 +5,6 @@ mod launch;
 mod plan;
 mod problem;
 
-pub(super) use backward::{Backward, Gradients, run_backward};
+pub(super) use backward::{Backward, Gradients, run_backward, run_column_sums};
 pub(super) use launch::{Kernels, Operands, row_kernels, run};
-pub(super) use problem::{Problem, check_eps, into, uninit};
+pub(super) use problem::{Problem, check_eps, into, into_all, uninit};

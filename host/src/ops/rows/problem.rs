@@ -109,19 +109,29 @@ pub fn into<const N: usize>(
     outputs: [(&'static str, &Tensor, &Desc); N],
     launch: impl FnOnce([Tensor; N]) -> Result<()>,
 ) -> Result<()> {
+    into_all(op, inputs, &outputs, |here| launch(here.try_into().expect("as many as outputs")))
+}
+
+/// [`into`] for any number of outputs.
+pub fn into_all(
+    op: &'static str,
+    inputs: &[&Tensor],
+    outputs: &[(&'static str, &Tensor, &Desc)],
+    launch: impl FnOnce(Vec<Tensor>) -> Result<()>,
+) -> Result<()> {
     let device = inputs[0].device();
     let mut apart = inputs.to_vec();
-    for (arg, output, wanted) in outputs {
+    for &(arg, output, wanted) in outputs {
         on_device(op, arg, output.desc(), wanted)?;
         check_output(op, arg, output, wanted, &apart)?;
         apart.push(output);
     }
-    let mut here = Vec::with_capacity(N);
-    for (arg, output, _) in outputs {
+    let mut here = Vec::with_capacity(outputs.len());
+    for &(arg, output, _) in outputs {
         here.push(output.adopted(device, op, arg)?);
     }
-    launch(here.try_into().expect("as many as outputs"))?;
-    for (_, output, _) in outputs {
+    launch(here)?;
+    for &(_, output, _) in outputs {
         if !output.device().same_stream(device) {
             output.device().wait_for(device, op)?;
         }
