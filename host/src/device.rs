@@ -89,6 +89,12 @@ impl Device {
         self.info().map_or("CPU (checker)", |info| &info.name)
     }
 
+    /// Whether kernels of thread-block clusters run on it: those of Hopper, and the CPU, which runs what the newest GPU
+    /// would.
+    pub(crate) fn has_clusters(&self) -> bool {
+        self.info().is_none_or(|info| info.arch == (9, 0))
+    }
+
     /// What the driver tells about the GPU.
     pub fn info(&self) -> Option<&DeviceInfo> {
         match &self.0 {

@@ -32,16 +32,18 @@ macro_rules! family {
 
 /// Families without portable kernels: another family has their counterparts.
 #[cfg(test)]
-const HOPPER_ONLY: [&str; 1] = ["matmul_hopper"];
+const HOPPER_ONLY: [&str; 3] = ["masked_softmax_hopper", "matmul_hopper", "rows_hopper"];
 
 /// Kernels that measure and test the machine.
 pub static PROBE: PtxFamily = family!("probe");
 /// Sums of columns, the second step of gradients of biases and weights.
-pub static COLUMN_SUMS: PtxFamily = family!("column_sums");
+pub static COLUMN_SUMS: PtxFamily = family!("column_sums", portable);
 /// Rows of tables, and their gradients.
-pub static EMBEDDING: PtxFamily = family!("embedding");
+pub static EMBEDDING: PtxFamily = family!("embedding", portable);
 /// The masked softmax, forward.
-pub static MASKED_SOFTMAX: PtxFamily = family!("masked_softmax");
+pub static MASKED_SOFTMAX: PtxFamily = family!("masked_softmax", portable);
+/// The masked softmax's kernels for long rows on Hopper.
+pub static MASKED_SOFTMAX_HOPPER: PtxFamily = family!("masked_softmax_hopper", hopper);
 /// Products of matrices.
 pub static MATMUL: PtxFamily = family!("matmul", portable);
 /// Products of matrices with Hopper's instructions.
@@ -49,12 +51,25 @@ pub static MATMUL_HOPPER: PtxFamily = family!("matmul_hopper", hopper);
 /// Elements in another order of their dimensions.
 pub static PERMUTE: PtxFamily = family!("permute", portable);
 /// Operations on each element: GELU, sums, casts, dropout.
-pub static POINTWISE: PtxFamily = family!("pointwise");
+pub static POINTWISE: PtxFamily = family!("pointwise", portable);
 /// Operations along rows with a statistic: layer norm, RMS norm, gradients.
 pub static ROWS: PtxFamily = family!("rows", portable);
+/// The same for rows that a cluster holds.
+pub static ROWS_HOPPER: PtxFamily = family!("rows_hopper", hopper);
 
-static FAMILIES: [&PtxFamily; 9] =
-    [&PROBE, &COLUMN_SUMS, &EMBEDDING, &MASKED_SOFTMAX, &MATMUL, &MATMUL_HOPPER, &PERMUTE, &POINTWISE, &ROWS];
+static FAMILIES: [&PtxFamily; 11] = [
+    &PROBE,
+    &COLUMN_SUMS,
+    &EMBEDDING,
+    &MASKED_SOFTMAX,
+    &MASKED_SOFTMAX_HOPPER,
+    &MATMUL,
+    &MATMUL_HOPPER,
+    &PERMUTE,
+    &POINTWISE,
+    &ROWS,
+    &ROWS_HOPPER,
+];
 
 /// Every family.
 pub fn families() -> &'static [&'static PtxFamily] {

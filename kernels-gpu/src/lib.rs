@@ -8,11 +8,24 @@
 
 #[cfg(feature = "column_sums")]
 pub mod column_sums;
-#[cfg(any(feature = "masked_softmax", feature = "pointwise", feature = "rows"))]
+#[cfg(any(
+    feature = "masked_softmax",
+    feature = "masked_softmax_hopper",
+    feature = "pointwise",
+    feature = "rows",
+    feature = "rows_hopper"
+))]
 pub mod dropping;
 #[cfg(feature = "embedding")]
 pub mod embedding;
-#[cfg(feature = "masked_softmax")]
+#[cfg(any(
+    feature = "masked_softmax",
+    feature = "masked_softmax_hopper",
+    feature = "rows",
+    feature = "rows_hopper"
+))]
+mod exchange;
+#[cfg(any(feature = "masked_softmax", feature = "masked_softmax_hopper"))]
 pub mod masked_softmax;
 #[cfg(any(feature = "matmul", feature = "matmul_hopper"))]
 pub mod matmul;
@@ -24,5 +37,5 @@ pub mod permute;
 pub mod pointwise;
 #[cfg(feature = "probe")]
 pub mod probe;
-#[cfg(feature = "rows")]
+#[cfg(any(feature = "rows", feature = "rows_hopper"))]
 pub mod rows;

@@ -27,14 +27,16 @@ const UNROLL: &[&str] = &["-unroll-threshold=20000", "-unroll-runtime=0"];
 /// In the order in which they are built.
 pub const FAMILIES: &[Family] = &[
     Family { name: "probe", arches: BOTH, llvm_args: UNROLL },
-    Family { name: "column_sums", arches: BOTH, llvm_args: UNROLL },
-    Family { name: "embedding", arches: BOTH, llvm_args: UNROLL },
-    Family { name: "masked_softmax", arches: BOTH, llvm_args: UNROLL },
+    Family { name: "column_sums", arches: PORTABLE, llvm_args: UNROLL },
+    Family { name: "embedding", arches: PORTABLE, llvm_args: UNROLL },
+    Family { name: "masked_softmax", arches: PORTABLE, llvm_args: UNROLL },
+    Family { name: "masked_softmax_hopper", arches: HOPPER, llvm_args: UNROLL },
     Family { name: "matmul", arches: PORTABLE, llvm_args: UNROLL },
     Family { name: "matmul_hopper", arches: HOPPER, llvm_args: UNROLL },
     Family { name: "permute", arches: PORTABLE, llvm_args: UNROLL },
-    Family { name: "pointwise", arches: BOTH, llvm_args: UNROLL },
+    Family { name: "pointwise", arches: PORTABLE, llvm_args: UNROLL },
     Family { name: "rows", arches: PORTABLE, llvm_args: UNROLL },
+    Family { name: "rows_hopper", arches: HOPPER, llvm_args: UNROLL },
 ];
 
 impl Family {

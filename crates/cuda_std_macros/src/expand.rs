@@ -122,9 +122,10 @@ impl<'a> Kernel<'a> {
         if instance.min_blocks > 0 {
             bounds.push_str(&format!(" minnctapersm={}", instance.min_blocks));
         }
+        let family = &self.attribute.family;
         let architecture = self.attribute.requires_sm_90a.then(|| quote!(, feature = "sm_90a"));
         quote! {
-            #[cfg(all(target_arch = "nvptx64" #architecture))]
+            #[cfg(all(target_arch = "nvptx64", feature = #family #architecture))]
             const _: () = {
                 #alias
                 #[unsafe(no_mangle)]

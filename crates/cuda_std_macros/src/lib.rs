@@ -19,7 +19,8 @@ use proc_macro::TokenStream;
 /// pub unsafe fn row<T: Float, const LANES: usize, const PACKS: usize>(x: Global<T>, y: GlobalMut<T>) { … }
 /// ```
 ///
-/// `family` names the PTX file. `types` instantiates the function's one type parameter, `instances` its
+/// `family` names the PTX file, and the crate's feature with which the entries are compiled: families may share the code
+/// behind their kernels. `types` instantiates the function's one type parameter, `instances` its
 /// const parameters together with the block size and, optionally, how many blocks an SM should hold.
 /// A function without const parameters has instances without a part before the `;`.
 /// `requires = "sm_90a"` leaves the entries out of PTX for older GPUs.

@@ -114,7 +114,7 @@ fn backward(
                 T, softmax_dropout_backward_rows, softmax_dropout_backward_streamed, softmax_dropout_backward_strided
             )
         } else {
-            row_kernels!(T, softmax_backward_rows, softmax_backward_streamed, softmax_backward_strided)
+            row_kernels!(T, softmax_backward_rows, softmax_backward_streamed, softmax_backward_strided, softmax_backward_cluster)
         };
         rows::run(problem, kernels, operands)
     })

@@ -5,7 +5,6 @@
 //! decides how long loads, the exchange and stores may take without the memory falling idle.
 
 use super::ending::{End, Ending, Share, Softmax};
-use super::exchange::Exchange;
 use super::held::{Held, finite_or_zero};
 use super::locate::locate;
 use super::loose::Loose;
@@ -15,10 +14,8 @@ use super::register_rows::{Partial, exponentiate, load_packs, max_of, store_pack
 use super::staged::Staged;
 use super::wide_scores::Wide;
 use super::{Operands, Params};
+use crate::exchange::Exchange;
 use cuda_std::prelude::*;
-
-/// Most blocks of a cluster (beyond 8 the launch must allow it).
-pub const MAX_CLUSTER: u32 = 16;
 
 /// Rows of at most `p.slice` packs times the cluster's size; a thread has `PACKS` packs of a slice in registers and up to
 /// `STAGED` in shared memory, whose masks it reads almost one by one: masked rows do better without.
@@ -28,7 +25,7 @@ pub const MAX_CLUSTER: u32 = 16;
 /// each of a thread's packs beyond `PACKS`. Where `STAGED` is 0, slices are `LANES·PACKS` packs, rows not ragged and masks not
 /// skewed.
 #[kernel(
-    family = "masked_softmax",
+    family = "masked_softmax_hopper",
     types = [f32, f16, bf16],
     requires = "sm_90a",
     instances = [
@@ -60,7 +57,7 @@ pub unsafe fn cluster_row<T: Float, const LANES: usize, const PACKS: usize, cons
 /// # Safety
 /// As [`cluster_row()`](fn@cluster_row).
 #[kernel(
-    family = "masked_softmax",
+    family = "masked_softmax_hopper",
     types = [f32, f16, bf16],
     requires = "sm_90a",
     instances = [{ LANES: 512, PACKS: 4, STAGED: 0; threads: 512, min_blocks: 1 }],
@@ -106,7 +103,7 @@ pub(super) unsafe fn cluster<
     let first = rank * packs + thread;
     // SAFETY: the caller's contract.
     unsafe {
-        let exchange = Exchange::<LANES>::begin();
+        let exchange = Exchange::<LANES, 2>::begin();
         let (known, row) = ending.begin(p, number, locate(operands, p, number));
         let slice = if const { STAGED == 0 } { row } else { row.slice::<T>(rank * packs, packs) };
         let staged = Staged::<T, LANES, STAGED>::begin(
@@ -129,7 +126,10 @@ pub(super) unsafe fn cluster<
             let sum = loose.renewed(operands, true).sum(p.exponent, base, staged.exponentiate(base, sum));
             Partial { maximum, sum: warp::sum::<f32, 32>(sum) }
         };
-        let total = exchange.agree(mine, p);
+        let total = exchange.agree([mine.maximum, mine.sum], Partial::EMPTY, |total, [maximum, sum]| {
+            total.and(Partial { maximum, sum }, p)
+        });
+        let total = total.over_warp(p);
         let share = Share {
             row: &row,
             first: rank * packs,

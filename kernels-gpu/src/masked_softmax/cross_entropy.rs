@@ -168,13 +168,13 @@ fn plain(p: Params) -> Params {
 
 /// A kernel over rows of logits.
 macro_rules! cross_entropy_kernel {
-    ($(#[$doc:meta])* $name:ident [$($const:ident)*] $instances:tt $($requires:literal)?, $run:expr) => {
+    ($(#[$doc:meta])* $family:literal $name:ident [$($const:ident)*] $instances:tt $($requires:literal)?, $run:expr) => {
         $(#[$doc])*
         ///
         /// # Safety
         /// The operands match `p` and `t`: `targets` and `losses` have an element for each row, `gradients` too or one
         /// element; the launch is as for the softmax's kernel of the same form.
-        #[kernel(family = "masked_softmax", types = [f32, f16, bf16], $(requires = $requires,)? instances = $instances)]
+        #[kernel(family = $family, types = [f32, f16, bf16], $(requires = $requires,)? instances = $instances)]
         pub unsafe fn $name<T: Float $(, const $const: usize)*>(
             x: Global<T>,
             targets: Global<u32>,
@@ -200,7 +200,7 @@ macro_rules! cross_entropy_kernel {
 
 cross_entropy_kernel!(
     /// Rows held in registers.
-    cross_entropy_row [LANES PACKS] [
+    "masked_softmax" cross_entropy_row [LANES PACKS] [
         { LANES: 1, PACKS: 2; threads: 128 },
         { LANES: 8, PACKS: 4; threads: 128 },
         { LANES: 32, PACKS: 4; threads: 128 },
@@ -213,7 +213,7 @@ cross_entropy_kernel!(
 );
 cross_entropy_kernel!(
     /// Rows held by a cluster.
-    cross_entropy_cluster [LANES PACKS STAGED] [
+    "masked_softmax_hopper" cross_entropy_cluster [LANES PACKS STAGED] [
         { LANES: 512, PACKS: 5, STAGED: 11; threads: 512, min_blocks: 2 },
         { LANES: 256, PACKS: 5, STAGED: 11; threads: 256, min_blocks: 4 },
         { LANES: 1024, PACKS: 5, STAGED: 11; threads: 1024, min_blocks: 1 },
@@ -222,12 +222,12 @@ cross_entropy_kernel!(
 );
 cross_entropy_kernel!(
     /// Rows of any length.
-    cross_entropy_streamed [LANES PACKS] [{ LANES: 512, PACKS: 4; threads: 512, min_blocks: 1 }],
+    "masked_softmax" cross_entropy_streamed [LANES PACKS] [{ LANES: 512, PACKS: 4; threads: 512, min_blocks: 1 }],
     streamed_rows::stream::<T, Packed, _, LANES, PACKS>
 );
 cross_entropy_kernel!(
     /// Rows of any layout.
-    cross_entropy_strided [] [{ ; threads: 128 }],
+    "masked_softmax" cross_entropy_strided [] [{ ; threads: 128 }],
     strided_rows::stride::<T, _>
 );
 

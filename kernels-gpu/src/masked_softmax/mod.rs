@@ -28,6 +28,11 @@
 
 // Register arrays are indexed by constants after unrolling; iterators over them stay in local memory.
 #![allow(clippy::needless_range_loop, clippy::manual_memcpy)]
+// Each family uses a part of what both share.
+#![cfg_attr(
+    not(all(feature = "masked_softmax", feature = "masked_softmax_hopper")),
+    allow(dead_code, unused_imports)
+)]
 // A kernel takes what it takes.
 #![allow(clippy::too_many_arguments)]
 
@@ -35,7 +40,6 @@ mod cluster_rows;
 mod cross_entropy;
 mod dropout;
 mod ending;
-mod exchange;
 mod exponent;
 mod held;
 mod locate;
@@ -48,6 +52,7 @@ mod streamed_rows;
 mod strided_rows;
 mod wide_scores;
 
+pub use crate::exchange::MAX_CLUSTER;
 pub use cluster_rows::*;
 pub use cross_entropy::*;
 pub use dropout::*;

@@ -73,7 +73,7 @@ pub unsafe fn row<T: Float, const LANES: usize, const PACKS: usize>(
 /// # Safety
 /// As [`row()`](fn@row).
 #[kernel(
-    family = "masked_softmax",
+    family = "masked_softmax_hopper",
     types = [f32, f16, bf16],
     requires = "sm_90a",
     instances = [

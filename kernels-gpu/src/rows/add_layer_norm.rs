@@ -32,7 +32,9 @@ row_kernels!(
         { LANES: 512, PACKS: 4; threads: 512 },
         { LANES: 1024, PACKS: 4; threads: 1024 },
     ],
-    [{ LANES: 512, PACKS: 2; threads: 512 }]
+    [{ LANES: 512, PACKS: 2; threads: 512 }],
+    add_layer_norm_cluster,
+    [{ LANES: 256, PACKS: 3; threads: 256 }, { LANES: 512, PACKS: 4; threads: 512 }]
 );
 row_kernels!(
     AddLayerNormDropout,

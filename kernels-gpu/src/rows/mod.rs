@@ -9,6 +9,7 @@
 //! | module | rows it serves | launch |
 //! | --- | --- | --- |
 //! | `register_rows` | held in registers: read once, written once | lanes of a warp, a warp or a block a row |
+//! | `cluster_rows` | longer ones, held by a thread-block cluster (sm_90a): read once, written once | up to 16 blocks a row |
 //! | `streamed_rows` | longer ones: read twice, the second time partly from L2 | a block a row |
 //! | `strided_rows` | columns with any stride, operands not aligned alike | a warp a row, element by element |
 //!
@@ -20,10 +21,13 @@
 
 // Register arrays are indexed by constants after unrolling; iterators over them stay in local memory.
 #![allow(clippy::needless_range_loop, clippy::manual_memcpy)]
+// Each family uses a part of what both share.
+#![cfg_attr(not(all(feature = "rows", feature = "rows_hopper")), allow(dead_code, unused_imports))]
 // Kernels of one shape take the operands of the largest.
 #![allow(clippy::too_many_arguments)]
 
 mod add_layer_norm;
+mod cluster_rows;
 mod fused_backward;
 mod held;
 mod layer_norm;
@@ -37,6 +41,7 @@ mod statistic;
 mod streamed_rows;
 mod strided_rows;
 
+pub use crate::exchange::MAX_CLUSTER;
 pub use add_layer_norm::*;
 pub use fused_backward::*;
 pub use layer_norm::*;
@@ -193,25 +198,33 @@ pub(crate) trait Elements {
     ) -> [f32; K];
 }
 
-/// The three kernels of an operation.
+/// The kernels of an operation: those for rows in registers, of any length, of any layout; and for rows that a cluster holds.
 macro_rules! row_kernels {
+    ($op:ident, $rows:ident, $streamed:ident, $strided:ident, $instances:tt, $stream:tt,
+     $cluster:ident, $clusters:tt) => {
+        $crate::rows::row_kernels!($op, $rows, $streamed, $strided, $instances, $stream);
+        $crate::rows::row_kernels!(@kernel "rows_hopper" $op, $cluster, $clusters, [LANES PACKS],
+            "Rows held in the registers of a cluster (sm_90a): of at most `LANES·PACKS` whole packs for each of its blocks. \
+             The grid has a cluster a row.",
+            cluster_rows);
+    };
     ($op:ident, $rows:ident, $streamed:ident, $strided:ident, $instances:tt, $stream:tt) => {
-        $crate::rows::row_kernels!(@kernel $op, $rows, $instances, [LANES PACKS],
+        $crate::rows::row_kernels!(@kernel "rows" $op, $rows, $instances, [LANES PACKS],
             "Rows held in registers: of at most `LANES·PACKS` whole packs. The grid covers the rows.",
             register_rows);
-        $crate::rows::row_kernels!(@kernel $op, $streamed, $stream, [LANES PACKS],
+        $crate::rows::row_kernels!(@kernel "rows" $op, $streamed, $stream, [LANES PACKS],
             "Rows of any length: a block of `LANES` threads each.",
             streamed_rows);
-        $crate::rows::row_kernels!(@kernel $op, $strided, [{ ; threads: 128 }], [],
+        $crate::rows::row_kernels!(@kernel "rows" $op, $strided, [{ ; threads: 128 }], [],
             "Rows of any layout: a warp each.",
             strided_rows);
     };
-    (@kernel $op:ident, $name:ident, $instances:tt, [$($const:ident)*], $doc:literal, $module:ident) => {
+    (@kernel $family:literal $op:ident, $name:ident, $instances:tt, [$($const:ident)*], $doc:literal, $module:ident) => {
         #[doc = $doc]
         ///
         /// # Safety
         /// The operands match `p`, and the launch is as said above.
-        #[kernel(family = "rows", types = [f32, f16, bf16], instances = $instances)]
+        #[kernel(family = $family, types = [f32, f16, bf16], instances = $instances)]
         pub unsafe fn $name<T: Float $(, const $const: usize)*>(
             a: Global<T>,
             b: Global<T>,

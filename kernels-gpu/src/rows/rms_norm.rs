@@ -69,5 +69,7 @@ row_kernels!(
         { LANES: 512, PACKS: 4; threads: 512 },
         { LANES: 1024, PACKS: 4; threads: 1024 },
     ],
-    [{ LANES: 512, PACKS: 4; threads: 512 }]
+    [{ LANES: 512, PACKS: 4; threads: 512 }],
+    rms_norm_cluster,
+    [{ LANES: 256, PACKS: 4; threads: 256 }, { LANES: 512, PACKS: 4; threads: 512 }]
 );

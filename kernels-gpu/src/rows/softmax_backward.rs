@@ -80,7 +80,9 @@ row_kernels!(
         { LANES: 512, PACKS: 4; threads: 512 },
         { LANES: 1024, PACKS: 4; threads: 1024 },
     ],
-    [{ LANES: 512, PACKS: 3; threads: 512 }]
+    [{ LANES: 512, PACKS: 3; threads: 512 }],
+    softmax_backward_cluster,
+    [{ LANES: 256, PACKS: 4; threads: 256 }, { LANES: 512, PACKS: 4; threads: 512 }, { LANES: 512, PACKS: 8; threads: 512 }]
 );
 row_kernels!(
     SoftmaxDropoutBackward,

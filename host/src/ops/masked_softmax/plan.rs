@@ -18,7 +18,7 @@ pub struct Target {
 impl Target {
     /// The target of tensors on `device`.
     pub fn of(device: &Device) -> Target {
-        Target { clusters: device.info().is_none_or(|info| info.arch == (9, 0)) }
+        Target { clusters: device.has_clusters() }
     }
 }
 

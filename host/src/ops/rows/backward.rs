@@ -13,14 +13,16 @@ use cuda_std::kernel::Kernel;
 use cuda_std::{Float, warp};
 use kernels_gpu::rows::{column_partials, fused_rows, given, norm_backward_fused};
 
-/// Rows that a thread of the fused kernel has at least, so that partial sums are few beside what is read.
-const LEAST_ROWS: usize = 16;
+/// Rows that a thread of the fused kernel has, so that partial sums are few beside what is read; fewer where the grid would not
+/// have this many blocks.
+const ENOUGH_ROWS: usize = 16;
+const ENOUGH_BLOCKS: usize = 132;
 /// Threads of the fused kernel's grid: two for each lane of the largest GPUs' multiprocessors. A constant, since the order of
 /// additions depends on it.
 const FUSED_THREADS: usize = 132 * 1024;
 /// Blocks of the kernel for sums of columns alone, another constant, and the rows of one at least.
 const BLOCKS: usize = 2048;
-const ROWS_OF_A_BLOCK: usize = 64;
+const ROWS_OF_A_BLOCK: usize = 16;
 
 /// An element type that has the kernels for sums of columns.
 pub trait Summed: Element + Float + norm_backward_fused::Instances + column_partials::Instances {}
@@ -112,7 +114,9 @@ fn run_fused<T: Summed>(
 ) -> Result<()> {
     let side_by_side = fused_rows(kernel.constant("LANES"), kernel.bounds.threads) as usize;
     let most = FUSED_THREADS / kernel.bounds.threads as usize;
-    let blocks = problem.row_count().div_ceil(side_by_side * LEAST_ROWS).clamp(1, most);
+    let in_turn = problem.row_count().div_ceil(side_by_side);
+    let least = (in_turn / ENOUGH_BLOCKS).clamp(1, ENOUGH_ROWS);
+    let blocks = in_turn.div_ceil(least).clamp(1, most);
     let partials = Partials::new(problem, blocks, gradients)?;
     let is_given = [(given::WEIGHT, of.weight.is_some()), (given::THIRD, of.dsum.is_some())];
     let args: FusedArgs<T> = (

@@ -1,6 +1,6 @@
 //! From problem and plan to launches.
 
-use super::plan::{Choice, Cut, RowShape};
+use super::plan::{Choice, Cut, Instances, RowShape};
 use super::problem::Problem;
 use crate::dtype::Element;
 use crate::error::Result;
@@ -32,15 +32,18 @@ type Args<T> = (
 pub struct Kernels<T: 'static> {
     /// By ascending capacity.
     pub registers: &'static [Kernel<Args<T>>],
+    /// By ascending capacity; may be none.
+    pub clusters: &'static [Kernel<Args<T>>],
     pub streamed: &'static Kernel<Args<T>>,
     pub strided: &'static Kernel<Args<T>>,
 }
 
 /// The kernels of this name, for elements of type `$T`.
 macro_rules! row_kernels {
-    ($T:ty, $registers:ident, $streamed:ident, $strided:ident) => {
+    ($T:ty, $registers:ident, $streamed:ident, $strided:ident $(, $clusters:ident)?) => {
         crate::ops::rows::Kernels::<$T> {
             registers: kernels_gpu::rows::$registers::kernels::<$T>(),
+            clusters: [$(kernels_gpu::rows::$clusters::kernels::<$T>(),)? &[]][0],
             streamed: &kernels_gpu::rows::$streamed::kernels::<$T>()[0],
             strided: &kernels_gpu::rows::$strided::kernels::<$T>()[0],
         }
@@ -102,11 +105,20 @@ pub fn run<T: Element + Float>(problem: &Problem, kernels: Kernels<T>, operands:
         dropping: operands.dropping.unwrap_or(Dropping::NOTHING),
         ..params(problem, cut, &is_given)
     };
-    let shapes = kernels.registers.iter().map(shape_of);
-    let (kernel, per_block) = match Choice::of(cut, problem.cols, T::PER_PACK, shapes) {
+    let clusters = if device.has_clusters() { kernels.clusters } else { &[] };
+    let instances = Instances {
+        registers: kernels.registers.iter().map(shape_of),
+        clusters: clusters.iter().map(shape_of),
+    };
+    let mut cluster = 1;
+    let (kernel, per_block) = match Choice::of(cut, problem.cols, T::PER_PACK, instances) {
         Choice::Registers { index } => {
             let kernel = &kernels.registers[index];
             (kernel, rows_per_block(shape_of(kernel).lanes, kernel.bounds.threads))
+        }
+        Choice::Cluster { index, blocks } => {
+            cluster = blocks;
+            (&kernels.clusters[index], 1)
         }
         Choice::Streamed => (kernels.streamed, 1),
         Choice::Strided => (kernels.strided, kernels.strided.bounds.threads / cuda_std::warp::SIZE),
@@ -125,7 +137,8 @@ pub fn run<T: Element + Float>(problem: &Problem, kernels: Kernels<T>, operands:
         write(rstd.as_ref())?,
         params,
     );
-    let grid = Grid::covering(u64::from(params.rows), u64::from(per_block))?;
+    let blocks = u64::from(params.rows.div_ceil(per_block)) * u64::from(cluster);
+    let grid = Grid::new(blocks)?.cluster(cluster);
     // SAFETY: the operands match the problem, of which the plan and the parameters are; the grid covers the rows.
     // Tensors are freed in the order of their streams, which `adopted` has made wait for one another.
     unsafe { device.launch(kernel, grid, args) }

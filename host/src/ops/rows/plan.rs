@@ -1,6 +1,7 @@
 //! What is chosen: how rows are cut, and which kernel takes them. Pure arithmetic.
 
 use super::problem::Problem;
+use kernels_gpu::rows::MAX_CLUSTER;
 
 /// How the rows lie to packs of 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +28,25 @@ pub enum Choice {
     Registers {
         index: usize,
     },
+    /// The instance for clusters, and how many blocks they have.
+    Cluster {
+        index: usize,
+        blocks: u32,
+    },
     Streamed,
     Strided,
 }
+
+/// The instances of an operation that hold rows, by ascending capacity (of a block for clusters).
+pub struct Instances<R, C> {
+    pub registers: R,
+    /// None where the GPU has no clusters, or the operation no kernels for them.
+    pub clusters: C,
+}
+
+/// Threads of a row in one block from which on a cluster of smaller blocks takes it: a block that fills a multiprocessor
+/// waits for its own arithmetic.
+const FULL: usize = 512;
 
 impl Cut {
     /// The cut of a problem whose operands begin so many elements behind a multiple of 16 bytes, for packs of
@@ -63,18 +80,32 @@ impl Cut {
 }
 
 impl Choice {
-    /// The kernel for rows of `cols` columns: the first instance of `table` that holds them.
-    pub fn of(cut: Cut, cols: usize, per_pack: usize, table: impl Iterator<Item = RowShape>) -> Choice {
+    /// The kernel for rows of `cols` columns: the first instance that holds them in a part of a multiprocessor, else in a
+    /// cluster, else at all.
+    pub fn of(
+        cut: Cut,
+        cols: usize,
+        per_pack: usize,
+        instances: Instances<impl Iterator<Item = RowShape>, impl Iterator<Item = RowShape>>,
+    ) -> Choice {
         if cut == Cut::Strided {
             return Choice::Strided;
         }
         // However a row lies, it has no more whole packs.
         let packs = cols / per_pack;
-        let holds = |shape: RowShape| shape.lanes * shape.packs >= packs;
-        match table.map(holds).position(|holds| holds) {
-            Some(index) => Choice::Registers { index },
-            None => Choice::Streamed,
+        let holds = |(_, shape): &(usize, RowShape)| shape.lanes * shape.packs >= packs;
+        let in_block = instances.registers.enumerate().find(holds);
+        if let Some((index, shape)) = in_block
+            && shape.lanes < FULL
+        {
+            return Choice::Registers { index };
         }
+        let in_cluster = instances.clusters.enumerate().find_map(|(index, shape)| {
+            let blocks = packs.div_ceil(shape.lanes * shape.packs).max(1);
+            (blocks <= MAX_CLUSTER as usize).then_some(Choice::Cluster { index, blocks: blocks as u32 })
+        });
+        let in_block = in_block.map(|(index, _)| Choice::Registers { index });
+        in_cluster.or(in_block).unwrap_or(Choice::Streamed)
     }
 }
 
@@ -126,11 +157,25 @@ mod tests {
 
     #[test]
     fn the_first_instance_that_holds_a_row_takes_it() {
-        let table = || [(1, 1), (2, 2), (16, 3)].into_iter().map(|(lanes, packs)| RowShape { lanes, packs });
-        for (cols, want) in [(1, 0), (8, 0), (15, 0), (16, 1), (39, 1), (40, 2), (391, 2)] {
-            assert_eq!(Choice::of(Cut::Packs, cols, 8, table()), Choice::Registers { index: want }, "{cols}");
+        let table =
+            |of: &'static [(usize, usize)]| of.iter().map(|&(lanes, packs)| RowShape { lanes, packs });
+        let registers = || table(&[(1, 1), (2, 2), (16, 3), (512, 1)]);
+        let choice = |cut, cols, clusters| {
+            Choice::of(cut, cols, 8, Instances { registers: registers(), clusters: table(clusters) })
+        };
+        for (cols, want) in [(1, 0), (8, 0), (15, 0), (16, 1), (39, 1), (40, 2), (391, 2), (392, 3)] {
+            assert_eq!(choice(Cut::Packs, cols, &[]), Choice::Registers { index: want }, "{cols}");
         }
-        assert_eq!(Choice::of(Cut::Packs, 392, 8, table()), Choice::Streamed);
-        assert_eq!(Choice::of(Cut::Strided, 8, 8, table()), Choice::Strided);
+        assert_eq!(choice(Cut::Packs, 513 * 8, &[]), Choice::Streamed);
+        assert_eq!(choice(Cut::Strided, 8, &[]), Choice::Strided);
+        // A cluster takes what would fill a multiprocessor, as long as it holds it.
+        let clusters = &[(16, 2), (32, 2)];
+        assert_eq!(choice(Cut::Packs, 391, clusters), Choice::Registers { index: 2 });
+        for (packs, index, blocks) in
+            [(49, 0, 2), (64, 0, 2), (65, 0, 3), (512, 0, 16), (513, 1, 9), (1024, 1, 16)]
+        {
+            assert_eq!(choice(Cut::Packs, packs * 8, clusters), Choice::Cluster { index, blocks }, "{packs}");
+        }
+        assert_eq!(choice(Cut::Packs, 1025 * 8, clusters), Choice::Streamed);
     }
 }

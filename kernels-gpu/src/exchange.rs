@@ -1,21 +1,24 @@
-//! How the warps of a cluster tell one another their partials.
+//! How the warps of a cluster tell one another what their parts of a row come to.
 
-use super::Params;
-use super::register_rows::Partial;
 use cuda_std::prelude::*;
+
+/// Most blocks of a cluster that exchanges (beyond 8 the launch must allow it).
+pub const MAX_CLUSTER: u32 = 16;
 
 /// What a word of the exchange carries beside its value once it has been posted.
 const POSTED: u64 = 1 << 32;
 
-/// A maximum and a sum of each warp of the cluster, in the shared memory of each of its blocks.
+/// `WORDS` numbers of each warp of the cluster, in the shared memory of each of its blocks of `LANES` threads.
 ///
 /// A word says itself whether it has arrived. So there is one barrier, which lies behind the loads and has
 /// nothing to wait for but the start of all blocks; a barrier for the values would make every thread's loads
 /// and stores visible to the cluster as well.
-pub(crate) struct Exchange<const LANES: usize>(Shared<u64>);
+pub(crate) struct Exchange<const LANES: usize, const WORDS: usize>(Shared<u64>);
 
-impl<const LANES: usize> Exchange<LANES> {
+impl<const LANES: usize, const WORDS: usize> Exchange<LANES, WORDS> {
     const WARPS: u32 = (LANES / 32) as u32;
+    /// Words of the largest cluster.
+    const ALL: usize = MAX_CLUSTER as usize * LANES / 32 * WORDS;
 
     /// With nothing posted. What the block does from here to [`Self::agree`] goes on while others start.
     ///
@@ -23,19 +26,19 @@ impl<const LANES: usize> Exchange<LANES> {
     /// All threads of the cluster call, once a launch, and then [`Self::agree`].
     #[inline(always)]
     pub unsafe fn begin() -> Self {
-        const { assert!(super::MAX_CLUSTER as usize * LANES / 16 <= 1024) };
+        const { assert!(Self::ALL <= 1024) };
         // SAFETY: a thread's own words.
         unsafe {
             // Shared memory that is not taken is the first-level cache's.
-            let words = if const { LANES <= 256 } {
-                shared_array!(masked_softmax_exchange_256: [u64; 256])
-            } else if const { LANES <= 512 } {
-                shared_array!(masked_softmax_exchange_512: [u64; 512])
+            let words = if const { Self::ALL <= 256 } {
+                shared_array!(exchange_256: [u64; 256])
+            } else if const { Self::ALL <= 512 } {
+                shared_array!(exchange_512: [u64; 512])
             } else {
-                shared_array!(masked_softmax_exchange_1024: [u64; 1024])
+                shared_array!(exchange_1024: [u64; 1024])
             };
             let mut i = thread::thread_idx_x();
-            while i < 2 * cluster::size() * Self::WARPS {
+            while i < WORDS as u32 * cluster::size() * Self::WARPS {
                 words.set(i, 0);
                 i += LANES as u32;
             }
@@ -44,33 +47,44 @@ impl<const LANES: usize> Exchange<LANES> {
         }
     }
 
-    /// The partial of the whole row, from each warp's.
+    /// What all warps' parts come to, each lane with some of them: `empty` and theirs, combined by `and` in an order that the
+    /// size of the cluster fixes.
     ///
     /// # Safety
-    /// All threads of the cluster call, once.
+    /// All threads of the cluster call, once, the lanes of a warp with the same `part`.
     #[inline(always)]
-    pub unsafe fn agree(&self, part: Partial, p: &Params) -> Partial {
+    pub unsafe fn agree<S: Copy>(
+        &self,
+        part: [f32; WORDS],
+        empty: S,
+        and: impl Fn(S, [f32; WORDS]) -> S,
+    ) -> S {
         let (size, rank, lane) = (cluster::size(), cluster::rank(), warp::lane_id());
         let warps = size * Self::WARPS;
         // SAFETY: a warp has its own words in each block. No block ends before all that is posted to it has come.
         unsafe {
             cluster::wait();
             if lane < size {
-                let own = 2 * (rank * Self::WARPS + warp::warp_id());
-                self.0.store_relaxed_remote(lane, own, POSTED | part.maximum.to_bits() as u64);
-                self.0.store_relaxed_remote(lane, own + 1, POSTED | part.sum.to_bits() as u64);
+                let own = WORDS as u32 * (rank * Self::WARPS + warp::warp_id());
+                for word in 0..WORDS {
+                    let posted = POSTED | part[word].to_bits() as u64;
+                    self.0.store_relaxed_remote(lane, own + word as u32, posted);
+                }
             }
-            let mut total = Partial::EMPTY;
+            let mut total = empty;
             let mut first = 0;
             while first < warps {
                 // A lane beyond the last warp asks for that once more, and leaves it.
                 let other = first + lane;
-                let at = 2 * other.min(warps - 1);
-                let found = Partial { maximum: self.wait(at), sum: self.wait(at + 1) };
-                total = if other < warps { total.and(found, p) } else { total };
+                let at = WORDS as u32 * other.min(warps - 1);
+                let mut found = [0.0; WORDS];
+                for word in 0..WORDS {
+                    found[word] = self.wait(at + word as u32);
+                }
+                total = if other < warps { and(total, found) } else { total };
                 first += warp::SIZE;
             }
-            total.over_warp(p)
+            total
         }
     }
 
