@@ -12,7 +12,8 @@ pub const LENGTHS: [usize; 34] = [
 ];
 
 /// Rows that registers do not hold.
-pub const LONG: [(DType, usize); 3] = [(DType::F32, 20_000), (DType::F32, 16_391), (DType::BF16, 40_001)];
+pub const LONG: [(DType, usize); 4] =
+    [(DType::F32, 20_000), (DType::F32, 16_391), (DType::BF16, 40_001), (DType::F32, 131_083)];
 
 /// The elements of a vector, or as many of what stands for an absent one.
 pub fn each(vector: Option<&Tensor>, cols: usize, absent: f64) -> Result<Vec<f64>> {

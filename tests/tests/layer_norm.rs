@@ -154,7 +154,7 @@ on_each_device! {
         Ok(())
     }
 
-    fn rows_beyond_the_registers_are_streamed(device: &Device) -> Result<()> {
+    fn rows_beyond_a_block_and_beyond_a_cluster_are_right(device: &Device) -> Result<()> {
         let mut random = Random::new(202);
         for (dtype, cols) in LONG {
             let layout = [Layout::Dense, Layout::Offset(1)][cols % 2];

@@ -83,7 +83,7 @@ on_each_device! {
                 assert_same(&again.to_bytes()?, &dx.to_bytes()?, "again");
             }
         }
-        for (dtype, cols) in [(DType::F32, 20_003), (DType::BF16, 40_000)] {
+        for (dtype, cols) in [(DType::F32, 20_003), (DType::BF16, 40_000), (DType::F32, 262_147), (DType::F16, 1 << 20)] {
             let y = with_zeros(Layout::Dense, device, dtype, [1, cols], &mut random)?;
             let dy = Layout::Dense.random(device, dtype, [1, cols], (-2.0, 2.0), &mut random)?;
             check(&y, &dy, Layout::Dense, "long")?;

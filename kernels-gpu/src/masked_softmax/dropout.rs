@@ -32,8 +32,10 @@ impl<T: Float> Sink<T> for Both<T> {
     unsafe fn set_pack(self, when: bool, at: usize, pack: Pack) {
         // SAFETY: the caller's contract. Packs begin at whole packs of y, which are whole groups of words.
         unsafe {
-            self.of.probabilities.set_pack_if(when, at, pack);
-            self.y.set_pack_if(when, at, self.of.dropping.pack::<T>(at as u64, pack));
+            if when {
+                self.of.probabilities.set_pack_if(true, at, pack);
+                self.y.set_pack_if(true, at, self.of.dropping.pack::<T>(at as u64, pack));
+            }
         }
     }
 
@@ -113,9 +115,10 @@ dropout_kernel!(
     dropout_row [LANES PACKS] [
         { LANES: 1, PACKS: 2; threads: 128 },
         { LANES: 8, PACKS: 3; threads: 128 },
-        { LANES: 16, PACKS: 3; threads: 128 },
+        { LANES: 16, PACKS: 4; threads: 128 },
         { LANES: 32, PACKS: 3; threads: 128 },
-        { LANES: 64, PACKS: 3; threads: 64 },
+        { LANES: 32, PACKS: 4; threads: 128 },
+        { LANES: 64, PACKS: 4; threads: 64 },
         { LANES: 128, PACKS: 4; threads: 128 },
         { LANES: 256, PACKS: 4; threads: 256 },
         { LANES: 512, PACKS: 4; threads: 512, min_blocks: 1 },

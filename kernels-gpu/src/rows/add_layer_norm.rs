@@ -44,10 +44,13 @@ row_kernels!(
     [
         { LANES: 1, PACKS: 1; threads: 128, min_blocks: 3 },
         { LANES: 8, PACKS: 3; threads: 128, min_blocks: 4 },
+        { LANES: 32, PACKS: 2; threads: 128, min_blocks: 6 },
         { LANES: 32, PACKS: 3; threads: 128 },
+        { LANES: 64, PACKS: 2; threads: 64, min_blocks: 12 },
         { LANES: 64, PACKS: 3; threads: 64 },
-        { LANES: 128, PACKS: 2; threads: 128 },
+        { LANES: 128, PACKS: 2; threads: 128, min_blocks: 6 },
         { LANES: 128, PACKS: 3; threads: 128 },
+        { LANES: 256, PACKS: 2; threads: 256, min_blocks: 3 },
         { LANES: 256, PACKS: 4; threads: 256 },
     ],
     [{ LANES: 512, PACKS: 2; threads: 512 }]

@@ -158,8 +158,11 @@ impl<'a, T: Float, const LANES: usize, const PACKS: usize> Held<'a, T, LANES, PA
             let bias = self.packs_of(operands.input_bias, is_given, 0.0, packs.clone());
             for i in packs.start..packs.end {
                 let (at, mut joined) = (self.place(self.row.output, i), [0; 4]);
-                let words =
-                    if const { Op::DROPS } { self.p.dropping.words_of_pack::<T>(at as u64) } else { [0; 8] };
+                // Random words cost more than the rest: none for a pack that is not there.
+                let mut words = [0; 8];
+                if const { Op::DROPS } && self.has_pack(i) {
+                    words = self.p.dropping.words_of_pack::<T>(at as u64);
+                }
                 for pair in 0..T::PER_PACK / 2 {
                     let (x, bias) = (self.pairs(i, pair, 0), T::pair(bias[i], pair));
                     let join = |of: usize| {

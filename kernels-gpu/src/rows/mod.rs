@@ -249,7 +249,7 @@ macro_rules! row_kernels {
 pub(crate) use row_kernels;
 
 /// Every pack of an input or a vector is one load.
-#[cfg(target_arch = "nvptx64")]
+#[cfg(all(target_arch = "nvptx64", feature = "rows"))]
 mod expectations {
     macro_rules! expect {
         ($($line:literal)*) => {$(

@@ -114,9 +114,7 @@ row_kernels!(
         { LANES: 256, PACKS: 3; threads: 256 },
         { LANES: 512, PACKS: 3; threads: 512 },
     ],
-    [{ LANES: 512, PACKS: 2; threads: 512 }],
-    layer_norm_backward_cluster,
-    [{ LANES: 256, PACKS: 3; threads: 256 }, { LANES: 512, PACKS: 3; threads: 512 }]
+    [{ LANES: 512, PACKS: 2; threads: 512 }]
 );
 
 row_kernels!(
@@ -133,7 +131,5 @@ row_kernels!(
         { LANES: 256, PACKS: 3; threads: 256 },
         { LANES: 512, PACKS: 3; threads: 512 },
     ],
-    [{ LANES: 512, PACKS: 2; threads: 512 }],
-    rms_norm_backward_cluster,
-    [{ LANES: 256, PACKS: 3; threads: 256 }, { LANES: 512, PACKS: 3; threads: 512 }]
+    [{ LANES: 512, PACKS: 2; threads: 512 }]
 );

@@ -13,10 +13,8 @@ use cuda_std::prelude::*;
 
 /// Warps of a block.
 const WARPS: u32 = 8;
-/// Rows whose loads are in flight in a thread, by the elements of a load.
-const fn rows_in_flight(unit: usize) -> usize {
-    if unit == 1 { 8 } else { 2 }
-}
+/// Rows whose loads are in flight in a thread. More do not help, not even single elements.
+const ROWS: usize = 2;
 
 /// `PACKED` 1 takes rows of whole aligned packs, 0 any. `given::MEAN` says that there is a mean, and a
 /// dbias with it.
@@ -42,18 +40,18 @@ pub unsafe fn column_partials<T: Float, const PACKED: usize>(
     // SAFETY: the caller's contract.
     unsafe {
         if const { PACKED == 0 } {
-            run::<T, 1, { rows_in_flight(1) }>(x, dy, mean, rstd, [dweight, dbias], rows_per_group, &p);
+            run::<T, 1>(x, dy, mean, rstd, [dweight, dbias], rows_per_group, &p);
         } else if const { T::PER_PACK == 8 } {
-            run::<T, 8, { rows_in_flight(8) }>(x, dy, mean, rstd, [dweight, dbias], rows_per_group, &p);
+            run::<T, 8>(x, dy, mean, rstd, [dweight, dbias], rows_per_group, &p);
         } else {
-            run::<T, 4, { rows_in_flight(4) }>(x, dy, mean, rstd, [dweight, dbias], rows_per_group, &p);
+            run::<T, 4>(x, dy, mean, rstd, [dweight, dbias], rows_per_group, &p);
         }
     }
 }
 
-/// UNIT is the elements of a pack, or 1; ROWS are those in flight.
+/// UNIT is the elements of a pack, or 1.
 #[inline(always)]
-unsafe fn run<T: Float, const UNIT: usize, const ROWS: usize>(
+unsafe fn run<T: Float, const UNIT: usize>(
     x: Global<T>,
     dy: Global<T>,
     mean: Global<f32>,

@@ -94,8 +94,9 @@ row_kernels!(
         { LANES: 8, PACKS: 2; threads: 128, min_blocks: 4 },
         { LANES: 32, PACKS: 2; threads: 128 },
         { LANES: 64, PACKS: 2; threads: 64 },
-        { LANES: 128, PACKS: 3; threads: 128 },
-        { LANES: 256, PACKS: 3; threads: 256 },
+        { LANES: 128, PACKS: 2; threads: 128 },
+        { LANES: 256, PACKS: 2; threads: 256 },
+        { LANES: 256, PACKS: 4; threads: 256 },
         { LANES: 512, PACKS: 4; threads: 512 },
     ],
     [{ LANES: 512, PACKS: 3; threads: 512 }]

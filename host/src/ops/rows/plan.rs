@@ -44,10 +44,6 @@ pub struct Instances<R, C> {
     pub clusters: C,
 }
 
-/// Threads of a row in one block from which on a cluster of smaller blocks takes it: a block that fills a multiprocessor
-/// waits for its own arithmetic.
-const FULL: usize = 512;
-
 impl Cut {
     /// The cut of a problem whose operands begin so many elements behind a multiple of 16 bytes, for packs of
     /// `per_pack` elements.
@@ -80,8 +76,7 @@ impl Cut {
 }
 
 impl Choice {
-    /// The kernel for rows of `cols` columns: the first instance that holds them in a part of a multiprocessor, else in a
-    /// cluster, else at all.
+    /// The kernel for rows of `cols` columns: the first instance that holds them, in a block or else in a cluster.
     pub fn of(
         cut: Cut,
         cols: usize,
@@ -94,18 +89,14 @@ impl Choice {
         // However a row lies, it has no more whole packs.
         let packs = cols / per_pack;
         let holds = |(_, shape): &(usize, RowShape)| shape.lanes * shape.packs >= packs;
-        let in_block = instances.registers.enumerate().find(holds);
-        if let Some((index, shape)) = in_block
-            && shape.lanes < FULL
-        {
+        if let Some((index, _)) = instances.registers.enumerate().find(holds) {
             return Choice::Registers { index };
         }
         let in_cluster = instances.clusters.enumerate().find_map(|(index, shape)| {
             let blocks = packs.div_ceil(shape.lanes * shape.packs).max(1);
             (blocks <= MAX_CLUSTER as usize).then_some(Choice::Cluster { index, blocks: blocks as u32 })
         });
-        let in_block = in_block.map(|(index, _)| Choice::Registers { index });
-        in_cluster.or(in_block).unwrap_or(Choice::Streamed)
+        in_cluster.unwrap_or(Choice::Streamed)
     }
 }
 
@@ -168,14 +159,14 @@ mod tests {
         }
         assert_eq!(choice(Cut::Packs, 513 * 8, &[]), Choice::Streamed);
         assert_eq!(choice(Cut::Strided, 8, &[]), Choice::Strided);
-        // A cluster takes what would fill a multiprocessor, as long as it holds it.
-        let clusters = &[(16, 2), (32, 2)];
-        assert_eq!(choice(Cut::Packs, 391, clusters), Choice::Registers { index: 2 });
+        // A cluster takes what no block holds, as long as it does.
+        let clusters = &[(32, 2), (64, 2)];
+        assert_eq!(choice(Cut::Packs, 512 * 8, clusters), Choice::Registers { index: 3 });
         for (packs, index, blocks) in
-            [(49, 0, 2), (64, 0, 2), (65, 0, 3), (512, 0, 16), (513, 1, 9), (1024, 1, 16)]
+            [(513, 0, 9), (576, 0, 9), (577, 0, 10), (1024, 0, 16), (1025, 1, 9), (2048, 1, 16)]
         {
             assert_eq!(choice(Cut::Packs, packs * 8, clusters), Choice::Cluster { index, blocks }, "{packs}");
         }
-        assert_eq!(choice(Cut::Packs, 1025 * 8, clusters), Choice::Streamed);
+        assert_eq!(choice(Cut::Packs, 2049 * 8, clusters), Choice::Streamed);
     }
 }
