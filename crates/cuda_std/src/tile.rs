@@ -41,7 +41,7 @@ impl<T: Half> Tile<T> {
     #[track_caller]
     pub unsafe fn dynamic_slabs(offset: u32, rows: u32, packs: u32) -> Self {
         // SAFETY: the caller's contract.
-        let shared = unsafe { Shared::dynamic(offset, rows * packs * T::PER_PACK as u32) };
+        let shared = unsafe { Shared::dynamic_slabs(offset, rows * packs * T::PER_PACK as u32) };
         Tile { shared, packs: SLAB, rows }
     }
 
@@ -67,6 +67,12 @@ impl<T: Half> Tile<T> {
         (slab * self.rows * SLAB + place(row, pack, self.packs)) * T::PER_PACK as u32
     }
 
+    /// The tile's array.
+    #[inline(always)]
+    pub fn shared(self) -> Shared<T> {
+        self.shared
+    }
+
     /// Starts a copy of the first `count` elements from `from` on into a pack, zeros behind.
     ///
     /// # Safety
@@ -89,6 +95,13 @@ impl<T: Half> Tile<T> {
         // SAFETY: the caller's contract.
         unsafe { self.shared.load_matrices::<4, TRANSPOSED>(place) }
     }
+}
+
+/// Ends the launch where dynamic shared memory does not begin at a multiple of 1024 bytes, as [`Tile::dynamic_slabs`]
+/// takes for granted: a kernel with slabs calls it once.
+#[inline(always)]
+pub fn expect_slabs() {
+    crate::imp::shared::expect_slabs();
 }
 
 /// Where pack `pack` of row `row` lies, in packs. Rows eight apart are permuted alike.

@@ -79,6 +79,11 @@ fn ordered(ctx: &Ctx, e: u64) -> bool {
     }
 }
 
+/// Does the access with word `e`, of this launch, come before what the running lane does next?
+pub(crate) fn comes_before(ctx: &Ctx, e: u64) -> bool {
+    ordered(ctx, e)
+}
+
 #[cold]
 fn ordered_by_part(ctx: &Ctx, e: u64) -> bool {
     let mine = word::thread(ctx.word.get()) as usize % 32;

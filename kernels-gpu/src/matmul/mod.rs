@@ -7,7 +7,7 @@
 //! | kernel | operands | for |
 //! | --- | --- | --- |
 //! | [`tensor_cores()`](fn@tensor_cores) | 16-bit, rows along k or across it | everything that is not below |
-//! | [`warpgroups()`](fn@warpgroups) | the same | the same, on Hopper: a family of its own |
+//! | [`pipelined()`](fn@pipelined) | the same | the same, on Hopper: a family of its own |
 //! | [`thin()`](fn@thin) | 16-bit, rows along k, m ≤ 16 | decoding: b is read once, 16 bytes at a time |
 //! | [`cuda_cores()`](fn@cuda_cores) | f32, any strides | f32 |
 //! | [`reduce()`](fn@reduce) | f32 partial sums | adding up the splits of k, in their order |
@@ -28,6 +28,8 @@
 
 #[cfg(feature = "matmul")]
 mod alignment;
+#[cfg(feature = "matmul_hopper")]
+mod consumer;
 mod epilogue;
 #[cfg(feature = "matmul")]
 mod f32_tiles;
@@ -35,14 +37,15 @@ mod f32_tiles;
 mod few_rows;
 #[cfg(feature = "matmul")]
 mod half_tiles;
+#[cfg(feature = "matmul_hopper")]
+mod piped_tiles;
 mod place;
+#[cfg(feature = "matmul")]
 mod side;
 #[cfg(feature = "matmul")]
 mod slopes;
 #[cfg(feature = "matmul")]
 mod splits;
-#[cfg(feature = "matmul_hopper")]
-mod wide_tiles;
 
 #[cfg(feature = "matmul")]
 pub use alignment::*;
@@ -53,13 +56,13 @@ pub use f32_tiles::*;
 pub use few_rows::*;
 #[cfg(feature = "matmul")]
 pub use half_tiles::*;
+#[cfg(feature = "matmul_hopper")]
+pub use piped_tiles::*;
 pub use place::{BAND, Blocks};
 #[cfg(feature = "matmul")]
 pub use slopes::*;
 #[cfg(feature = "matmul")]
 pub use splits::*;
-#[cfg(feature = "matmul_hopper")]
-pub use wide_tiles::*;
 
 use cuda_std::plain_parameter;
 

@@ -7,7 +7,7 @@ const TARGET: Target = Target { sms: 132, shared_bytes: 228 << 10, warpgroups: f
 const ALONG_K: Side = Side { along_k: true, copied: false };
 
 fn request([m, n, k]: [usize; 3], dtype: DType) -> Request {
-    Request { m, n, k, batch: 1, dtype, sides: [ALONG_K; 2] }
+    Request { m, n, k, batch: 1, dtype, sides: [ALONG_K; 2], mappable: true }
 }
 
 fn plan(shape: [usize; 3], dtype: DType) -> Plan {
