@@ -100,26 +100,57 @@ pub fn fence_init() {
     imp::fence_init();
 }
 
-/// A place in a ring of stages, and the parity of its barriers' present phase.
+/// A place in a ring of `STAGES` stages, and the parity of its barriers' present phase: in one number, since kernels that
+/// need it are short of registers.
 #[derive(Clone, Copy)]
-pub struct Turn {
-    /// The stage.
-    pub stage: u32,
-    /// 0 in the first round.
-    pub parity: u32,
-}
+pub struct Turn<const STAGES: usize>(u32);
 
-impl Turn {
+impl<const STAGES: usize> Turn<STAGES> {
     /// The first stage in the first round.
     #[inline(always)]
-    pub const fn first() -> Turn {
-        Turn { stage: 0, parity: 0 }
+    pub const fn first() -> Self {
+        Turn(0)
     }
 
-    /// The turn behind this one, of so many stages.
+    /// The stage.
     #[inline(always)]
-    pub fn next<const STAGES: usize>(self) -> Turn {
-        let last = self.stage + 1 == STAGES as u32;
-        Turn { stage: if last { 0 } else { self.stage + 1 }, parity: self.parity ^ last as u32 }
+    pub fn stage(self) -> u32 {
+        self.0 / 2
+    }
+
+    /// 0 in the first round, 1 in the next, and so on.
+    #[inline(always)]
+    pub fn parity(self) -> u32 {
+        self.0 % 2
+    }
+
+    /// The turn behind this one.
+    #[inline(always)]
+    pub fn next(self) -> Self {
+        let (next, round) = (self.0 + 2, 2 * STAGES as u32);
+        Turn(if next >= round { (next - round) ^ 1 } else { next })
+    }
+
+    /// The stage of the turn before this one.
+    #[inline(always)]
+    pub fn stage_before(self) -> u32 {
+        if self.stage() == 0 { STAGES as u32 - 1 } else { self.stage() - 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Turn;
+
+    #[test]
+    fn a_ring_comes_round_with_the_other_parity() {
+        let mut turn = Turn::<3>::first();
+        let mut seen = Vec::new();
+        for _ in 0..7 {
+            seen.push((turn.stage(), turn.parity(), turn.stage_before()));
+            turn = turn.next();
+        }
+        let want = [(0, 0, 2), (1, 0, 0), (2, 0, 1), (0, 1, 2), (1, 1, 0), (2, 1, 1), (0, 0, 2)];
+        assert_eq!(seen, want);
     }
 }

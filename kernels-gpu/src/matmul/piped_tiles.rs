@@ -5,20 +5,21 @@
 //! `CONSUMERS` others each multiply 64 rows of 2·`SUMS` columns by `wgmma` and finish them. A stage has two barriers: *full*,
 //! where its bytes arrive, and *empty*, where a warp of each consumer arrives when the products that read the stage are
 //! done, of which two stages' are under way. The producer runs ahead into the next tile while consumers finish
-//! theirs, and results leave by copies of the accelerator that go on during the next tile's products.
+//! theirs.
 //!
 //! Operands of any strides that are multiples of 16 bytes, along k or across it, batches as outer dimensions of the
 //! tensor maps; what lies beyond m, n and k is read as zeros and not written. There is at least one term.
 //!
 //! Ways out: results that the accelerator can store, with a bias and an activation, go through shared memory in their
-//! own type ([`Consumer::store`]); all others, as f32, to the epilogue that all kernels share ([`Consumer::finish`]).
+//! own type and are copied during the next tile's products; whatever else is asked goes there as f32, to the epilogue
+//! that all kernels share.
 //!
 //! Launch: 1-D grid of at most as many blocks as fit at once, for the total of [`Blocks`](super::Blocks);
 //! [`pipelined_shared_bytes`] of dynamic shared memory.
 //!
 //! Source: NVIDIA's CUTLASS (warp-specialised persistent kernels), as a technique.
 
-use super::consumer::{Consumer, GROUP, STAGING_BYTES};
+use super::consumer::{CHUNK, Finisher, GROUP_ROWS, ROOM_BYTES, WARPS};
 use super::epilogue::{Finish, PACK, Tensors, flag};
 use super::place::Place;
 use super::{Matrix, Product};
@@ -31,19 +32,20 @@ use cuda_std::warpgroup::{self, Operand, WarpgroupHalf};
 /// Terms of a stage.
 pub const PIPELINED_DEPTH: u32 = warpgroup::TERMS;
 /// Rows of a consumer.
-pub const PIPELINED_ROWS: u32 = 64;
-/// Columns of results that go out at a time, 128 bytes of a row.
-pub const CHUNK: u32 = 64;
-const WARPS_OF_GROUP: u32 = GROUP / 32;
+pub const PIPELINED_ROWS: u32 = GROUP_ROWS;
+/// Columns of a box of the result.
+pub const PIPELINED_CHUNK: u32 = CHUNK;
+/// Lines of a box of an operand that runs across k.
+pub const PIPELINED_LINES: u32 = 64;
 /// Registers of a producer's and of a consumer's thread, of two and of three consumers.
-const FEW_REGISTERS: u32 = 56;
-const REGISTERS_OF_TWO: u32 = 224;
-const REGISTERS_OF_THREE: u32 = 152;
+const FEW_REGISTERS: u32 = 32;
+const REGISTERS_OF_TWO: u32 = 232;
+const REGISTERS_OF_THREE: u32 = 160;
 
 /// Bytes of shared memory of an instance with so many consumers and columns.
 pub const fn pipelined_shared_bytes(consumers: u32, cols: u32, stages: u32) -> u32 {
     let stage = (consumers * PIPELINED_ROWS + cols) * PIPELINED_DEPTH * 2;
-    stages * stage + consumers * STAGING_BYTES + 2 * stages * Barriers::BYTES
+    stages * stage + consumers * ROOM_BYTES + 2 * stages * Barriers::BYTES
 }
 
 /// An operand's part of a stage: `width` lines of [`PIPELINED_DEPTH`] terms. Along k they are a single box; else there is
@@ -101,9 +103,9 @@ impl<const ALONG_K: usize> Part<ALONG_K> {
             if const { ALONG_K == 1 } {
                 tile.shared().load_box(0, self.map, [k as i32, first as i32, inner, outer], full);
             } else {
-                for i in 0..self.width / CHUNK {
-                    let at = [(first + i * CHUNK) as i32, k as i32, inner, outer];
-                    tile.shared().load_box(i * CHUNK * PIPELINED_DEPTH, self.map, at, full);
+                for i in 0..self.width / PIPELINED_LINES {
+                    let at = [(first + i * PIPELINED_LINES) as i32, k as i32, inner, outer];
+                    tile.shared().load_box(i * PIPELINED_LINES * PIPELINED_DEPTH, self.map, at, full);
                 }
             }
         }
@@ -113,8 +115,8 @@ impl<const ALONG_K: usize> Part<ALONG_K> {
 /// Multiplies. `A_K` and `B_K` are 1 where the operand's columns are neighbours in memory, 0 where its rows are.
 ///
 /// # Safety
-/// The tensors have the matrices of `p`, and so do the maps, with the boxes of this instance; there is a map of the
-/// result where `p` says [`flag::STORED`]; the grid is as the module says, with its shared memory.
+/// The tensors have the matrices of `p`, and so do the maps, with the boxes of this instance; there is one of the result
+/// where `p` says [`flag::STORED`]; the grid is as the module says, with its shared memory.
 #[kernel(
     family = "matmul_hopper",
     requires = "sm_90a",
@@ -132,6 +134,10 @@ impl<const ALONG_K: usize> Part<ALONG_K> {
         { CONSUMERS: 2, SUMS: 64, STAGES: 6, A_K: 1, B_K: 0; threads: 384, min_blocks: 1 },
         { CONSUMERS: 2, SUMS: 64, STAGES: 6, A_K: 0, B_K: 1; threads: 384, min_blocks: 1 },
         { CONSUMERS: 2, SUMS: 64, STAGES: 6, A_K: 0, B_K: 0; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 32, STAGES: 8, A_K: 1, B_K: 1; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 32, STAGES: 8, A_K: 1, B_K: 0; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 32, STAGES: 8, A_K: 0, B_K: 1; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 32, STAGES: 8, A_K: 0, B_K: 0; threads: 384, min_blocks: 1 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
@@ -156,38 +162,38 @@ pub unsafe fn pipelined<
     let part_a = Part::<A_K>::new(map_a, rows, p.a);
     let part_b = Part::<B_K>::new(map_b, cols, p.b);
     let stage_bytes = part_a.bytes() + part_b.bytes();
-    let staging = STAGES as u32 * stage_bytes;
-    // Known to be the same in all lanes, so that what comes of it stays in uniform registers.
-    let warp = warp::warp_shuffle_idx(u32::MAX, thread::thread_idx_x() / 32, 0, 32).0;
-    let (group, lane) = (warp / WARPS_OF_GROUP, warp::lane_id());
+    let rooms = STAGES as u32 * stage_bytes;
+    // Known to be the same in all lanes, so that what comes of it stays in uniform registers. Each role asks anew: what
+    // both know takes registers of which there are few.
+    let warp_id = || warp::warp_shuffle_idx(u32::MAX, thread::thread_idx_x() / 32, 0, 32).0;
     // SAFETY: the caller's contract. A stage is written between the ends of a phase of *empty* and of *full*, and read
     // between the ends of *full* and of the next phase of *empty*.
     unsafe {
-        let barriers = Barriers::dynamic(staging + CONSUMERS as u32 * STAGING_BYTES, 2 * STAGES as u32);
-        let full = |turn: Turn| barriers.at(turn.stage);
-        let empty = |turn: Turn| barriers.at(STAGES as u32 + turn.stage);
-        let tiles = |turn: Turn| {
-            let offset = turn.stage * stage_bytes;
+        let barriers = Barriers::dynamic(rooms + CONSUMERS as u32 * ROOM_BYTES, 2 * STAGES as u32);
+        let full = |stage: u32| barriers.at(stage);
+        let empty = |stage: u32| barriers.at(STAGES as u32 + stage);
+        let tiles = |stage: u32| {
+            let offset = stage * stage_bytes;
             (part_a.tile::<T>(offset), part_b.tile::<T>(offset + part_a.bytes()))
         };
         if thread::thread_idx_x() == 0 {
             for stage in 0..STAGES as u32 {
                 barriers.at(stage).init(1);
-                barriers.at(STAGES as u32 + stage).init(CONSUMERS as u32 * WARPS_OF_GROUP);
+                barriers.at(STAGES as u32 + stage).init(CONSUMERS as u32 * WARPS);
             }
             barrier::fence_init();
         }
         tile::expect_slabs();
         thread::sync_threads();
-        let mut turn = Turn::first();
-        let mut index = thread::block_idx_x();
         let ends = |place: Place| {
             let (k, end) = p.terms(place.split);
             (k, (end - k).div_ceil(PIPELINED_DEPTH))
         };
-        if group == CONSUMERS as u32 {
+        if warp_id() / WARPS == CONSUMERS as u32 {
             warpgroup::shrink_registers::<FEW_REGISTERS>();
-            if warp % WARPS_OF_GROUP == 0 && lane == 0 {
+            if thread::thread_idx_x() == CONSUMERS as u32 * WARPS * 32 {
+                let mut turn = Turn::<STAGES>::first();
+                let mut index = thread::block_idx_x();
                 map_a.prefetch();
                 map_b.prefetch();
                 while index < p.blocks.total {
@@ -197,12 +203,13 @@ pub unsafe fn pipelined<
                     let mut left = turns;
                     while left > 0 {
                         // At first the phase before the first one is over.
-                        empty(turn).wait(turn.parity ^ 1);
-                        full(turn).arrive_expecting(stage_bytes);
-                        let (tile_a, tile_b) = tiles(turn);
-                        part_a.load(tile_a, first_row, k, place, full(turn));
-                        part_b.load(tile_b, first_col, k, place, full(turn));
-                        turn = turn.next::<STAGES>();
+                        let full = full(turn.stage());
+                        empty(turn.stage()).wait(turn.parity() ^ 1);
+                        full.arrive_expecting(stage_bytes);
+                        let (tile_a, tile_b) = tiles(turn.stage());
+                        part_a.load(tile_a, first_row, k, place, full);
+                        part_b.load(tile_b, first_col, k, place, full);
+                        turn = turn.next();
                         k += PIPELINED_DEPTH;
                         left -= 1;
                     }
@@ -216,17 +223,20 @@ pub unsafe fn pipelined<
         } else {
             warpgroup::grow_registers::<REGISTERS_OF_THREE>();
         }
+        let (warp, lane) = (warp_id(), warp::lane_id());
+        let group = warp / WARPS;
+        let mut turn = Turn::<STAGES>::first();
+        let mut index = thread::block_idx_x();
         let tensors = Tensors { bias, addend, aux, out };
         let mut sums = [0.0f32; SUMS];
         while index < p.blocks.total {
             let place = p.blocks.at(index);
             let (_, turns) = ends(place);
             let (first_row, first_col) = (place.tile_row * rows, place.tile_col * cols);
-            let mut before = turn;
             let mut done = 0;
             while done < turns {
-                full(turn).wait(turn.parity);
-                let (tile_a, tile_b) = tiles(turn);
+                full(turn.stage()).wait(turn.parity());
+                let (tile_a, tile_b) = tiles(turn.stage());
                 let of_a = part_a.operand(tile_a, group * PIPELINED_ROWS);
                 let of_b = part_b.operand(tile_b, 0);
                 let more = done > 0;
@@ -238,22 +248,21 @@ pub unsafe fn pipelined<
                 }
                 // The products of the turn before are done.
                 warpgroup::wait::<1>();
-                empty(before).arrive_if(more && lane == 0);
-                before = turn;
-                turn = turn.next::<STAGES>();
+                empty(turn.stage_before()).arrive_if(more && lane == 0);
+                turn = turn.next();
                 done += 1;
             }
             warpgroup::finish(&mut sums);
-            empty(before).arrive_if(lane == 0);
+            empty(turn.stage_before()).arrive_if(lane == 0);
             // A shuffle stays in its loop, and so does what comes of it: it would take registers during the products.
             let lane = warp::warp_shuffle_idx(u32::MAX, lane, lane, 32).0;
-            let consumer = Consumer::new(group, warp % WARPS_OF_GROUP, lane, staging + group * STAGING_BYTES);
+            let (row, col) = (first_row + group * PIPELINED_ROWS, first_col);
+            let room = rooms + group * ROOM_BYTES;
+            let finisher = Finisher { lane, warp: warp % WARPS, barrier: 1 + group, room, row, col };
             if p.epilogue.flags & flag::STORED != 0 {
-                let at = (first_row + group * PIPELINED_ROWS, first_col, place);
-                consumer.store::<T, SUMS>(&sums, &p, bias, map_out, at);
+                finisher.store(&sums, &p.epilogue, bias, map_out, place);
             } else {
-                let finish = Finish::new(tensors, &p.epilogue, place);
-                consumer.finish(&sums, finish, (first_row + group * PIPELINED_ROWS, first_col), p.epilogue.n);
+                finisher.finish(&sums, Finish::new(tensors, &p.epilogue, place), p.epilogue.n);
             }
             index += thread::grid_dim_x();
         }

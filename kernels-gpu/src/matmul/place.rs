@@ -1,5 +1,6 @@
 //! Which tile of which product a block computes.
 
+use cuda_std::bits;
 use cuda_std::divide::Divisor;
 use cuda_std::thread;
 
@@ -67,7 +68,8 @@ impl Place {
     /// Where the block's matrix of a batch begins.
     #[inline(always)]
     pub fn of(self, matrix: Matrix) -> i64 {
-        self.outer as i64 * matrix.outer + self.inner as i64 * matrix.inner
+        // Opaque, so that no multiples of the steps are kept for it in registers of kernels that stay for several tiles.
+        bits::opaque_64((self.outer as i64 * matrix.outer + self.inner as i64 * matrix.inner) as u64) as i64
     }
 }
 

@@ -121,8 +121,19 @@ products!(
      35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63]
 );
 
+products!(
+    64,
+    32,
+    f16_64,
+    bf16_64,
+    finish_64,
+    "{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}, {15}, {16}, \
+         {17}, {18}, {19}, {20}, {21}, {22}, {23}, {24}, {25}, {26}, {27}, {28}, {29}, {30}, {31}",
+    [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31]
+);
+
 macro_rules! dispatch {
-    ($($name:ident: $wide:ident, $narrow:ident;)*) => {$(
+    ($($name:ident: $wide:ident, $narrow:ident, $least:ident;)*) => {$(
         #[inline(always)]
         pub unsafe fn $name<const SUMS: usize, const A: u32, const B: u32>(
             sums: &mut [f32; SUMS],
@@ -137,15 +148,16 @@ macro_rules! dispatch {
                 match const { SUMS } {
                     128 => $wide::<A, B>(&mut *sums.cast(), a, b, more),
                     64 => $narrow::<A, B>(&mut *sums.cast(), a, b, more),
-                    _ => const { assert!(SUMS == 128 || SUMS == 64, "64 rows of 128 or 256 columns") },
+                    32 => $least::<A, B>(&mut *sums.cast(), a, b, more),
+                    _ => const { assert!(SUMS == 128 || SUMS == 64 || SUMS == 32, "64, 128 or 256 columns") },
                 }
             }
         }
     )*};
 }
 dispatch! {
-    multiply_f16: f16_256, f16_128;
-    multiply_bf16: bf16_256, bf16_128;
+    multiply_f16: f16_256, f16_128, f16_64;
+    multiply_bf16: bf16_256, bf16_128, bf16_64;
 }
 
 #[inline(always)]
@@ -156,7 +168,8 @@ pub unsafe fn finish<const SUMS: usize>(sums: &mut [f32; SUMS]) {
         match const { SUMS } {
             128 => finish_256(&mut *sums.cast()),
             64 => finish_128(&mut *sums.cast()),
-            _ => const { assert!(SUMS == 128 || SUMS == 64, "64 rows of 128 or 256 columns") },
+            32 => finish_64(&mut *sums.cast()),
+            _ => const { assert!(SUMS == 128 || SUMS == 64 || SUMS == 32, "64, 128 or 256 columns") },
         }
     }
 }

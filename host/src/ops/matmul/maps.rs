@@ -1,7 +1,7 @@
 //! Tensor maps of a product's matrices, and when there can be one.
 
 use cuda_std::tma::TensorMap;
-use kernels_gpu::matmul::{CHUNK, Matrix, PIPELINED_DEPTH, PIPELINED_ROWS};
+use kernels_gpu::matmul::{Matrix, PIPELINED_CHUNK, PIPELINED_DEPTH, PIPELINED_LINES, PIPELINED_ROWS};
 
 use crate::cuda::{RANK, Tiled};
 use crate::error::Result;
@@ -29,14 +29,14 @@ pub fn operand(
     let (step, extents, boxed) = match along_k {
         true => (matrix.row, [terms, lines], [PIPELINED_DEPTH, width]),
         // 64 lines, which are neighbours, by the terms of a stage.
-        false => (matrix.col, [lines, terms], [CHUNK, PIPELINED_DEPTH]),
+        false => (matrix.col, [lines, terms], [PIPELINED_LINES, PIPELINED_DEPTH]),
     };
     map(tensor, matrix, step, extents, batch, boxed)
 }
 
 /// Of the result, for what a consumer stores at a time.
 pub fn result(tensor: &Tensor, matrix: &Matrix, [m, n]: [usize; 2], batch: [usize; 2]) -> Result<TensorMap> {
-    map(tensor, matrix, matrix.row, [n, m], batch, [CHUNK, PIPELINED_ROWS])
+    map(tensor, matrix, matrix.row, [n, m], batch, [PIPELINED_CHUNK, PIPELINED_ROWS])
 }
 
 fn map(

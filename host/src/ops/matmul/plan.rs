@@ -304,7 +304,7 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
 /// Rates of the instances of `cuda_cores`, and of the shapes of `pipelined` and `tensor_cores`: from the times of
 /// 4096·4096·4096 and 3072·4096·1024.
 const F32_RATES: [f64; 2] = [125.0, 103.0];
-const PIPED_RATES: [f64; 3] = [3000.0, 2700.0, 2500.0];
+const PIPED_RATES: [f64; 4] = [3000.0, 2700.0, 2500.0, 1700.0];
 const HALF_RATES: [f64; 3] = [1450.0, 1180.0, 920.0];
 
 impl Tile {
