@@ -12,6 +12,28 @@ use crate::error::{CliError, quoted};
 const NAME: &str = "masked_softmax";
 const MASKS: &str = "`keep`, `drop`, `bias`, or `lengths` and `starts`";
 
+/// Those of the scale and of the causal limit.
+pub const PARAMETERS: &[ParameterSpec] = &[
+    ParameterSpec {
+        name: "scale",
+        kind: Kind::Number,
+        default: "1",
+        about: "what the scores are multiplied by",
+    },
+    ParameterSpec {
+        name: "causal",
+        kind: Kind::Bool,
+        default: "false",
+        about: "keep columns j <= q + causal_offset",
+    },
+    ParameterSpec {
+        name: "causal_offset",
+        kind: Kind::Integer,
+        default: "K - Q",
+        about: "with causal=true: 0 lets query q see keys 0..=q",
+    },
+];
+
 pub static OP: Op = Op {
     name: NAME,
     summary: "softmax(scale*x + mask) over the last axis",
@@ -37,26 +59,7 @@ pub static OP: Op = Op {
         required: true,
         about: "probabilities, 0 where masked",
     }],
-    parameters: &[
-        ParameterSpec {
-            name: "scale",
-            kind: Kind::Number,
-            default: "1",
-            about: "what the scores are multiplied by",
-        },
-        ParameterSpec {
-            name: "causal",
-            kind: Kind::Bool,
-            default: "false",
-            about: "keep columns j <= q + causal_offset",
-        },
-        ParameterSpec {
-            name: "causal_offset",
-            kind: Kind::Integer,
-            default: "K - Q",
-            about: "with causal=true: 0 lets query q see keys 0..=q",
-        },
-    ],
+    parameters: PARAMETERS,
     family: NAME,
     run,
     cases: demo::masked_softmax::cases,
@@ -64,21 +67,30 @@ pub static OP: Op = Op {
 };
 
 fn run(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> {
+    let parameters = softmax(NAME, tensors, parameters, &["x"])?;
+    Ok(vec![("y", warpwright::ops::masked_softmax(tensors.require("x")?, &parameters)?)])
+}
+
+/// The scale and the mask that were given to operation `op`, beside its `operands`.
+pub fn softmax<'a>(
+    op: &'static str,
+    tensors: &'a Tensors,
+    parameters: &Parameters,
+    operands: &[&str],
+) -> Result<MaskedSoftmax<'a>, CliError> {
     let causal = match (parameters.bool("causal"), parameters.integer("causal_offset")) {
         (Some(true), None) => Some(Causal::BottomRight),
         (Some(true), Some(offset)) => Some(Causal::Offset(offset)),
         (_, None) => None,
         (_, Some(_)) => {
-            return Err(CliError::ParameterAlone { op: NAME, name: "causal_offset", needs: "causal=true" });
+            return Err(CliError::ParameterAlone { op, name: "causal_offset", needs: "causal=true" });
         }
     };
-    let x = tensors.require("x")?;
-    let parameters =
-        MaskedSoftmax { scale: parameters.number("scale").unwrap_or(1.0), mask: mask(tensors)?, causal };
-    Ok(vec![("y", warpwright::ops::masked_softmax(x, &parameters)?)])
+    let scale = parameters.number("scale").unwrap_or(1.0);
+    Ok(MaskedSoftmax { scale, mask: mask(op, tensors, operands)?, causal })
 }
 
-fn mask(tensors: &Tensors) -> Result<Mask<'_>, CliError> {
+fn mask<'a>(op: &'static str, tensors: &'a Tensors, operands: &[&str]) -> Result<Mask<'a>, CliError> {
     let [keep, drop, bias, lengths, starts] =
         ["keep", "drop", "bias", "lengths", "starts"].map(|name| tensors.get(name));
     match (keep, drop, bias, lengths, starts) {
@@ -88,8 +100,8 @@ fn mask(tensors: &Tensors) -> Result<Mask<'_>, CliError> {
         (None, None, Some(bias), None, None) => Ok(Mask::Bias(bias)),
         (None, None, None, lengths, starts) => Ok(Mask::Range { lengths, starts }),
         _ => {
-            let got = quoted(tensors.names().filter(|&name| name != "x"));
-            Err(CliError::MaskConflict { op: NAME, masks: MASKS, got })
+            let got = quoted(tensors.names().filter(|name| !operands.contains(name)));
+            Err(CliError::MaskConflict { op, masks: MASKS, got })
         }
     }
 }

@@ -73,15 +73,15 @@ impl<T: Half> Tile<T> {
         self.shared
     }
 
-    /// Starts a copy of the first `count` elements from `from` on into a pack, zeros behind.
+    /// Where `when` holds, starts a copy of the whole pack from `from` on.
     ///
     /// # Safety
-    /// As [`Shared::copy_pack_async`].
+    /// As [`Shared::copy_pack_async_if`].
     #[inline(always)]
     #[track_caller]
-    pub unsafe fn copy_async(self, place: u32, source: Global<T>, from: usize, count: u32) {
+    pub unsafe fn copy_async_if(self, place: u32, source: Global<T>, from: usize, when: bool) {
         // SAFETY: the caller's contract.
-        unsafe { self.shared.copy_pack_async(place, source, from, count) }
+        unsafe { self.shared.copy_pack_async_if(place, source, from, when) }
     }
 
     /// Four matrices of 8×8 elements: lane 8·i + r names row r of matrix i by the place of its pack. All 32 lanes must

@@ -2,6 +2,7 @@
 //! returns a typed [`Error`](crate::Error).
 
 mod add;
+mod attention_scores;
 mod bias_gelu;
 mod cast;
 mod column_sums;
@@ -22,6 +23,9 @@ mod softmax_backward;
 mod views;
 
 pub use add::{add, add_into, add_shape};
+pub use attention_scores::{
+    AttentionPlan, attention_scores, attention_scores_explain, attention_scores_into, attention_scores_shape,
+};
 pub use bias_gelu::{
     bias_gelu, bias_gelu_backward, bias_gelu_backward_into, bias_gelu_backward_shape, bias_gelu_into,
     bias_gelu_shape,

@@ -126,3 +126,21 @@ mod expectations {
         "thin_bf16_1 ==8 mma.sync.aligned.m16n8k16"
     );
 }
+
+/// As above: four products of 16 terms in the first turn and in all others, a load of a box for each operand (four of 64 lines where b's rows are
+/// neighbours), and a store of each chunk in each of four activations.
+#[cfg(all(target_arch = "nvptx64", feature = "matmul_hopper"))]
+mod expectations_of_pipelines {
+    macro_rules! expect {
+        ($($line:literal),*) => {$(
+            core::arch::global_asm!(concat!("//@expect matmul_hopper_pipelined_", $line));
+        )*};
+    }
+    expect!(
+        "bf16_2_128_4_1_1 ==8 wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16",
+        "bf16_2_128_4_1_1 ==2 cp.async.bulk.tensor.4d.shared::cluster",
+        "f16_2_128_4_1_0 ==5 cp.async.bulk.tensor.4d.shared::cluster",
+        "bf16_2_128_4_1_1 ==64 stmatrix.sync.aligned.m8n8.x4",
+        "bf16_2_128_4_1_1 ==2 setmaxnreg"
+    );
+}

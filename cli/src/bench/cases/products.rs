@@ -48,6 +48,7 @@ fn shapes(function: Function, quick: bool) -> Vec<Extents> {
         Function::Matmul(..) => shapes.extend([LAYERS[1], LAYERS[3], HEADS[1]]),
         Function::Linear(GELU, false) => shapes.extend([LAYERS[0], LAYERS[1], LAYERS[2], LAYERS[3]]),
         Function::Linear(..) | Function::LinearBackward(_) => shapes.push(LAYERS[1]),
+        Function::AttentionScores => shapes.push(HEADS[0]),
     }
     shapes
 }
@@ -81,6 +82,7 @@ fn case(op: &'static str, function: Function, e: Extents, dtype: DType) -> Case 
         Function::LinearBackward(activation) => {
             case.torch([("activation", activation_name(activation).into())])
         }
+        Function::AttentionScores => case.torch([]),
     };
     case.flops(function.flops(e))
 }

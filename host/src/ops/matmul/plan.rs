@@ -3,7 +3,8 @@
 //! A kernel's blocks run in waves. A full wave takes as long as a multiprocessor's blocks take at the instance's
 //! rate; the last one as long as its fullest multiprocessor takes, but not less than a single block alone, which waits
 //! for its own latencies. No product takes less than its bytes take. Splitting k makes more blocks of less work, and
-//! costs a second launch that reads the partial sums. Rates are measured, on an H200.
+//! costs a second launch that reads the partial sums. Blocks that stay for several tiles take rounds instead of waves,
+//! and fill their pipelines once. Rates are measured, on an H200.
 
 use std::fmt;
 
@@ -147,8 +148,8 @@ struct Tile {
     resident: u32,
     /// Multiplications and additions of a multiprocessor full of blocks, in each nanosecond.
     rate: f64,
-    /// Blocks stay for several tiles.
-    persistent: bool,
+    /// Of a kernel whose blocks stay for several tiles: the microseconds of a tile beyond its products.
+    staying: Option<f64>,
 }
 
 /// Terms of a split are a multiple of every kernel's depth.
@@ -244,7 +245,7 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
                     shared_bytes: kernels::f32_shared_bytes(rows, cols),
                     resident: kernel.bounds.min_blocks,
                     rate: F32_RATES[index],
-                    persistent: false,
+                    staying: None,
                 }
             })
             .collect();
@@ -261,7 +262,7 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
                 shared_bytes: kernels::shared_bytes(rows, cols, of("STEPS") * 16, of("STAGES")),
                 resident: kernel.bounds.min_blocks,
                 rate: HALF_RATES[shape],
-                persistent: false,
+                staying: None,
             }
         })
         .collect();
@@ -278,7 +279,7 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
             shared_bytes: kernels::pipelined_shared_bytes(consumers, cols, of("STAGES")),
             resident: kernel.bounds.min_blocks,
             rate: PIPED_RATES[shape],
-            persistent: true,
+            staying: Some(PIPED_ENDS[shape]),
         }
     }));
     let along_k = request.sides.iter().all(|side| side.along_k);
@@ -295,7 +296,7 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
             resident: kernel.bounds.min_blocks,
             // Bytes are what counts.
             rate: HALF_RATES[0],
-            persistent: false,
+            staying: None,
         });
     }
     tiles
@@ -304,7 +305,13 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
 /// Rates of the instances of `cuda_cores`, and of the shapes of `pipelined` and `tensor_cores`: from the times of
 /// 4096·4096·4096 and 3072·4096·1024.
 const F32_RATES: [f64; 2] = [125.0, 103.0];
-const PIPED_RATES: [f64; 4] = [3000.0, 2700.0, 2500.0, 1700.0];
+const PIPED_RATES: [f64; 4] = [3190.0, 3130.0, 3070.0, 1800.0];
+/// Microseconds that a tile of each shape of `pipelined` takes to be finished.
+const PIPED_ENDS: [f64; 4] = [1.2, 1.2, 0.8, 0.5];
+/// How much longer it takes to finish a tile of partial sums, which are of twice the bytes and not copied in passing.
+const PARTIAL_END: f64 = 2.0;
+/// Microseconds from the start of such a kernel to its first products.
+const PIPED_FILL: f64 = 1.0;
 const HALF_RATES: [f64; 3] = [1450.0, 1180.0, 920.0];
 
 impl Tile {
@@ -323,11 +330,19 @@ impl Tile {
         let sms = f64::from(target.sms);
         // Of one block, at its share of a multiprocessor's rate.
         let work = f64::from(self.rows) * f64::from(self.cols) * k_of_split.min(k) as f64 / self.rate / 1e3;
-        let waves = (blocks / (sms * resident)).floor();
-        let rest = ((blocks - waves * sms * resident) / sms).ceil();
-        // An instance whose blocks are alone has been measured alone.
-        let last = if rest > 0.0 { (rest * work).max(work * ALONE.min(resident)) } else { 0.0 };
-        let compute = waves * (resident * work + FILL) + last + if rest > 0.0 { FILL } else { 0.0 };
+        let compute = match self.staying {
+            Some(end) => {
+                let end = if splits > 1 { end * PARTIAL_END } else { end };
+                PIPED_FILL + (blocks / sms).ceil() * (work + end)
+            }
+            None => {
+                let waves = (blocks / (sms * resident)).floor();
+                let rest = ((blocks - waves * sms * resident) / sms).ceil();
+                // An instance whose blocks are alone has been measured alone.
+                let last = if rest > 0.0 { (rest * work).max(work * ALONE.min(resident)) } else { 0.0 };
+                waves * (resident * work + FILL) + last + if rest > 0.0 { FILL } else { 0.0 }
+            }
+        };
         let bytes = (batch * (m * k + n * k + m * n) * dtype.size()) as f64;
         let reduce = if splits > 1 { LAUNCH + 2.0 * partials as f64 / CACHE / 1e3 } else { 0.0 };
         Some(Plan {
@@ -338,7 +353,7 @@ impl Tile {
             splits,
             k_of_split,
             shared_bytes: self.shared_bytes,
-            most_blocks: if self.persistent { u64::from(target.sms) } else { u64::MAX },
+            most_blocks: if self.staying.is_some() { u64::from(target.sms) } else { u64::MAX },
             microseconds: LAUNCH + compute.max(bytes / MEMORY / 1e3) + reduce,
         })
     }
