@@ -1,15 +1,15 @@
 //! Copies of boxes of a tensor between global and shared memory, by the unit that knows its shape from a map:
 //! `cp.async.bulk.tensor`, the tensor memory accelerator.
 //!
-//! A load happens when it is issued and counts as done, for a barrier, then: what the issuing thread did not wait
-//! for races with it, and what reads the box without waiting for the barrier races, too. A store reads the box when
-//! the thread waits for it, so that a box which is overwritten too early is a race, and wants every write to it to
-//! have a proxy fence behind it.
+//! A load happens when somebody waits for its barrier, on behalf of the thread that issued it: what that thread did not
+//! wait for races with it, and what reads the box without waiting for the barrier finds nothing, or races, too. A store
+//! reads the box when the thread waits for it; whoever has written there since it was issued is in a race with it. It
+//! wants every write to the box to have a proxy fence behind it.
 
 use std::collections::VecDeque;
 use std::panic::Location;
 
-use crate::ctx::{At, Ctx, FULL, ctx};
+use crate::ctx::{At, Ctx, FULL, Lane, Warp, ctx};
 use crate::fault::{fault, other_of_word};
 use crate::mbarrier;
 use crate::memory::View;
@@ -114,23 +114,50 @@ pub unsafe fn load_box(
         return;
     }
     map.check(ctx, to, at);
-    map.pieces(coordinates, |byte, from, count| {
-        let bytes = count * map.element;
-        let mut piece = [0u8; PIECE];
-        // SAFETY: the checker tests the accesses.
-        unsafe {
-            if bytes == PIECE && from % PIECE == 0 {
-                piece = map.data.load_vector_at::<PIECE>(from, at);
-            } else {
-                for i in (0..bytes).step_by(2) {
-                    let half = map.data.load_vector_at::<2>(from + i, at);
-                    piece[i..i + 2].copy_from_slice(&half);
+    let load = Load { to, map: *map, coordinates, at, lane: ctx.lane.get(), warp: ctx.warp.get() };
+    mbarrier::expect_copy(barrier, index, load, at);
+}
+
+/// A load under way.
+pub(crate) struct Load {
+    to: SharedView<u8>,
+    map: TensorMap,
+    coordinates: [i32; RANK],
+    at: At,
+    lane: *const Lane,
+    warp: *const Warp,
+}
+
+impl Load {
+    pub(crate) fn bytes(&self) -> u32 {
+        self.map.bytes() as u32
+    }
+
+    /// Who has started it.
+    pub(crate) fn issuer(&self) -> (*const Lane, *const Warp) {
+        (self.lane, self.warp)
+    }
+
+    /// Writes the box, as the running lane.
+    pub(crate) fn land(&self) {
+        let Load { to, map, at, .. } = self;
+        map.pieces(self.coordinates, |byte, from, count| {
+            let bytes = count * map.element;
+            let mut piece = [0u8; PIECE];
+            // SAFETY: the checker tests the accesses.
+            unsafe {
+                if bytes == PIECE && from % PIECE == 0 {
+                    piece = map.data.load_vector_at::<PIECE>(from, at);
+                } else {
+                    for i in (0..bytes).step_by(2) {
+                        let half = map.data.load_vector_at::<2>(from + i, at);
+                        piece[i..i + 2].copy_from_slice(&half);
+                    }
                 }
+                to.store_vector_at(swizzled(*to, byte), piece, at);
             }
-            to.store_vector_at(swizzled(to, byte), piece, at);
-        }
-    });
-    mbarrier::copied(barrier, index, map.bytes() as u32, at);
+        });
+    }
 }
 
 struct Pending {
@@ -138,6 +165,8 @@ struct Pending {
     map: TensorMap,
     coordinates: [i32; RANK],
     at: At,
+    /// Shadow words of the last writers of its pieces.
+    written: Vec<u64>,
 }
 
 /// The stores of a thread that it has not waited for.
@@ -162,7 +191,9 @@ pub unsafe fn store_box(from: SharedView<u8>, map: &TensorMap, coordinates: [i32
     let (ctx, at) = (ctx(), Location::caller());
     if !ctx.stopping.get() {
         map.check(ctx, from, at);
-        with_stores(|stores| stores.open.push(Pending { from, map: *map, coordinates, at }));
+        let pieces = if ctx.level.get() == FULL { map.bytes() / PIECE } else { 0 };
+        let written = (0..pieces).map(|piece| last_writer(ctx, from, piece * PIECE)).collect();
+        with_stores(|stores| stores.open.push(Pending { from, map: *map, coordinates, at, written }));
     }
 }
 
@@ -195,7 +226,7 @@ impl Pending {
                 return;
             }
             if ctx.level.get() == FULL {
-                self.check_fence(ctx, place);
+                self.check_writers(ctx, byte);
             }
             // SAFETY: the checker tests the accesses.
             unsafe {
@@ -212,15 +243,19 @@ impl Pending {
         });
     }
 
-    /// The last write to a piece must have a fence of its warp behind it.
-    fn check_fence(&self, ctx: &Ctx, place: usize) {
-        let offset = self.from.byte_offset() as usize + place;
-        let block = ctx.block();
-        let word = block.arena.shadow(PIECE.trailing_zeros(), ctx.time.get()).last_writer(offset);
+    /// The last write to a piece must be from before the store, with a fence of its warp behind it.
+    fn check_writers(&self, ctx: &Ctx, byte: usize) {
+        let word = last_writer(ctx, self.from, byte);
+        let offset = self.from.byte_offset() as usize + swizzled(self.from, byte);
+        if word != self.written[byte / PIECE] {
+            let detail =
+                format!("byte {offset} of shared memory was overwritten while a store of it was under way");
+            fault(ctx, Kind::Race, self.at, Some(other_of_word(ctx, word)), detail);
+        }
         let of_launch =
             crate::word::clock(word) >= ctx.base.get() && crate::word::block(word ^ ctx.word.get()) == 0;
         let mut fenced = true;
-        ctx.for_warps(block, |warp| {
+        ctx.for_warps(ctx.block(), |warp| {
             if warp.index.get() == crate::word::thread(word) / 32 {
                 fenced = warp.proxy_fence.get() >= crate::word::clock(word);
             }
@@ -231,6 +266,12 @@ impl Pending {
             fault(ctx, Kind::InvalidAccess, self.at, Some(other_of_word(ctx, word)), detail);
         }
     }
+}
+
+/// The shadow word of the last write to a piece of a box.
+fn last_writer(ctx: &Ctx, view: SharedView<u8>, byte: usize) -> u64 {
+    let offset = view.byte_offset() as usize + swizzled(view, byte);
+    ctx.block().arena.shadow(PIECE.trailing_zeros(), ctx.time.get()).last_writer(offset)
 }
 
 /// Makes what the thread has written to shared memory visible to copies and products that are started behind the next

@@ -293,6 +293,26 @@ impl Ctx {
         }
     }
 
+    /// Runs `act` as if another lane of the block did, so that what it accesses counts as that lane's.
+    pub(crate) fn on_behalf<R>(
+        &self,
+        (lane, warp): (*const Lane, *const Warp),
+        act: impl FnOnce() -> R,
+    ) -> R {
+        /// Restores the lane, however `act` ends.
+        struct Back<'a>(&'a Ctx, *const Lane, *const Warp);
+        impl Drop for Back<'_> {
+            fn drop(&mut self) {
+                self.0.lane.set(self.1);
+                self.0.warp.set(self.2);
+                self.0.refresh();
+            }
+        }
+        let _back = Back(self, self.lane.replace(lane), self.warp.replace(warp));
+        self.refresh();
+        act()
+    }
+
     pub(crate) fn block_index(&self, linear: u64) -> [u32; 3] {
         let [x, y, _] = self.grid_dim.get().map(u64::from);
         [(linear % x) as u32, (linear / x % y) as u32, (linear / x / y) as u32]

@@ -8,6 +8,7 @@ use std::panic::Location;
 
 use crate::atomic::spin_wait;
 use crate::barrier::contribute;
+use crate::bulk::Load;
 use crate::clock::{self, Clocks};
 use crate::ctx::{At, Barrier, Ctx, FULL, ctx};
 use crate::fault::{fault, other_of_word};
@@ -37,6 +38,8 @@ pub(crate) struct Mbarrier {
     made: u64,
     /// Whether copies may complete on it.
     fenced: bool,
+    /// Copies under way that count their bytes here.
+    loads: Vec<Load>,
 }
 
 /// Runs `use_it` on the barrier at element `index`, which must have been made, before the running lane's present.
@@ -90,6 +93,7 @@ pub unsafe fn init(view: SharedView<u64>, index: usize, count: u32) {
         ended: None,
         made: ctx.word.get() | site::number(at),
         fenced: false,
+        loads: Vec::new(),
     };
     ctx.block().mbarriers.borrow_mut().insert(place, barrier);
 }
@@ -126,21 +130,32 @@ pub unsafe fn arrive(view: SharedView<u64>, index: usize, bytes: u32) {
     ctx.advance(ctx.warp(), ctx.warp().clock.get() + 1);
 }
 
-/// So many bytes have been copied, on behalf of the running thread.
-pub(crate) fn copied(view: SharedView<u64>, index: usize, bytes: u32, at: At) {
-    let ctx = ctx();
+/// A copy that counts its bytes at a barrier is under way: it lands, as the running lane's, when somebody waits there.
+pub(crate) fn expect_copy(view: SharedView<u64>, index: usize, load: Load, at: At) {
     let fenced = with(view, index, at, |barrier| {
-        contribute(ctx.warp(), &barrier.arrivals);
-        barrier.bytes -= i64::from(bytes);
-        barrier.end_phase(ctx);
+        barrier.loads.push(load);
         barrier.fenced
     });
     if fenced == Some(false) {
         let detail =
             "a copy completes on a barrier that was made without a fence behind it (fence_init)".into();
-        fault(ctx, Kind::InvalidAccess, at, None, detail);
+        fault(ctx(), Kind::InvalidAccess, at, None, detail);
     }
-    ctx.advance(ctx.warp(), ctx.warp().clock.get() + 1);
+}
+
+/// Lands the copies that a barrier waits for, each on behalf of the lane that has started it.
+fn land(ctx: &Ctx, view: SharedView<u64>, index: usize, at: At) {
+    for load in with(view, index, at, |barrier| std::mem::take(&mut barrier.loads)).unwrap_or_default() {
+        let (bytes, warp) = ctx.on_behalf(load.issuer(), || {
+            load.land();
+            (load.bytes(), ctx.warp())
+        });
+        with(view, index, at, |barrier| {
+            contribute(warp, &barrier.arrivals);
+            barrier.bytes -= i64::from(bytes);
+            barrier.end_phase(ctx);
+        });
+    }
 }
 
 /// Waits until the phase with this parity (0 for the first) has ended: `mbarrier.try_wait.parity` in a loop.
@@ -152,6 +167,7 @@ pub unsafe fn wait(view: SharedView<u64>, index: usize, parity: u32) {
     let at = Location::caller();
     loop {
         let ctx = ctx();
+        land(ctx, view, index, at);
         let through = with(view, index, at, |barrier| {
             let through = barrier.phases & 1 != parity & 1;
             if let (true, Some(clocks)) = (through, &barrier.ended) {

@@ -69,7 +69,8 @@ fn ordered(ctx: &Ctx, e: u64) -> bool {
             return true;
         }
         if x < 32 {
-            return clock <= warp.warp_joined.get() || ordered_by_part(ctx, e);
+            // What a barrier that counts has told the warp covers its own lanes' copies, too.
+            return clock <= warp.warp_joined.get() || ordered_by_part(ctx, e) || ordered_by_clocks(ctx, e);
         }
         ordered_by_clocks(ctx, e)
     } else {
