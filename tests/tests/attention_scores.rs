@@ -1,15 +1,15 @@
 //! `ops::attention_scores` against float64: shapes, broadcasts, strides, masks, types, values at the edges.
 
-#[path = "../src/product.rs"]
-mod product;
-
-use product::uniform;
 use warpwright::ops::masked_softmax::Causal;
 use warpwright::ops::{self, Mask, MaskedSoftmax};
 use warpwright::{DType, Device, Result, Tensor, reference};
 use warpwright_tests::{
     DTYPES, POISON, Random, assert_same, assert_within, floats, on_each_device, poisoned,
 };
+
+fn uniform(device: &Device, dtype: DType, shape: &[usize], random: &mut Random) -> Result<Tensor> {
+    floats(device, dtype, shape, &random.floats(shape.iter().product(), -1.0, 1.0))
+}
 
 /// Wants what float64 gives, of operands within ±1; twice the same bits.
 fn check(q: &Tensor, k: &Tensor, parameters: &MaskedSoftmax, what: &str) -> Result<Tensor> {

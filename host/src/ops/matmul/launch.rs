@@ -301,7 +301,8 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
 /// Whether the accelerator can store the result, with what its kernel does before that.
 fn storable(epilogue: &Epilogue) -> bool {
     let others = flag::ADDEND | flag::KEEP | flag::SLOPE | flag::WIDE;
-    let whole = epilogue.n.is_multiple_of(8) && maps::mappable(&epilogue.out, size_of::<u16>());
+    let whole = epilogue.n.is_multiple_of(8)
+        && maps::mappable(&epilogue.out, size_of::<u16>(), epilogue.m as usize, true);
     whole && epilogue.flags & (others | flag::PACKED) == flag::PACKED
 }
 

@@ -11,10 +11,12 @@ use crate::tensor::Tensor;
 const MOST_BYTES: i64 = 1 << 40;
 
 /// Whether matrices that begin at multiples of 16 bytes, with lines of whole packs, can be mapped: what is left is that
-/// steps go forward, and not too far.
-pub fn mappable(matrix: &Matrix, size: usize) -> bool {
+/// steps go forward, and not too far, and that lines are not one and the same.
+pub fn mappable(matrix: &Matrix, size: usize, lines: usize, along_k: bool) -> bool {
     let steps = [matrix.row, matrix.col, matrix.outer, matrix.inner];
-    steps.into_iter().all(|step| (0..MOST_BYTES / size as i64).contains(&step))
+    let line = if along_k { matrix.row } else { matrix.col };
+    let forward = steps.into_iter().all(|step| (0..MOST_BYTES / size as i64).contains(&step));
+    forward && (lines <= 1 || line > 0)
 }
 
 /// Of an operand of `lines` lines of `terms` terms, for tiles of `width` lines.

@@ -75,10 +75,15 @@ impl Request {
                 None => Side { along_k: matrix.col <= matrix.row, copied: true },
             },
         };
-        let mappable = |matrix, side: &Side| side.copied || mappable(matrix, dtype.size());
+        let mappable = |matrix, side: &Side, rows: usize| {
+            let lines = if side.along_k { rows } else { layout.k };
+            side.copied || mappable(matrix, dtype.size(), lines, side.along_k)
+        };
         let sides = [side(&layout.a, layout.m, aligned[0]), side(&layout.b, layout.n, aligned[1])];
         Request {
-            mappable: dtype != DType::F32 && mappable(&layout.a, &sides[0]) && mappable(&layout.b, &sides[1]),
+            mappable: dtype != DType::F32
+                && mappable(&layout.a, &sides[0], layout.m)
+                && mappable(&layout.b, &sides[1], layout.n),
             m: layout.m,
             n: layout.n,
             k: layout.k,
