@@ -266,7 +266,7 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
                 cols,
                 shared_bytes: kernels::shared_bytes(rows, cols, of("STEPS") * 16, of("STAGES")),
                 resident: kernel.bounds.min_blocks,
-                rate: HALF_RATES[shape],
+                rate: HALF_RATES[shape] * if target.warpgroups { ON_HOPPER } else { 1.0 },
                 staying: None,
             }
         })
@@ -311,6 +311,10 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
 /// 4096·4096·4096 and 3072·4096·1024.
 const F32_RATES: [f64; 2] = [125.0, 103.0];
 const PIPED_RATES: [f64; 4] = [3190.0, 3130.0, 3070.0, 1800.0];
+/// What becomes of the rates of `tensor_cores` on Hopper, in products of few tiles too.
+const ON_HOPPER: f64 = 0.6;
+/// The part of the shorter of products and bytes that the longer does not hide.
+const NOT_HIDDEN: f64 = 0.15;
 /// Microseconds that a tile of each shape of `pipelined` takes to be finished.
 const PIPED_ENDS: [f64; 4] = [1.2, 1.2, 0.8, 0.5];
 /// How much longer it takes to finish a tile of partial sums, which are of twice the bytes and not copied in passing.
@@ -348,7 +352,7 @@ impl Tile {
                 waves * (resident * work + FILL) + last + if rest > 0.0 { FILL } else { 0.0 }
             }
         };
-        let bytes = (batch * (m * k + n * k + m * n) * dtype.size()) as f64;
+        let bytes = (batch * (m * k + n * k + m * n) * dtype.size()) as f64 / MEMORY / 1e3;
         let reduce = if splits > 1 { LAUNCH + 2.0 * partials as f64 / CACHE / 1e3 } else { 0.0 };
         Some(Plan {
             choice: self.choice,
@@ -359,7 +363,7 @@ impl Tile {
             k_of_split,
             shared_bytes: self.shared_bytes,
             most_blocks: if self.staying.is_some() { u64::from(target.sms) } else { u64::MAX },
-            microseconds: LAUNCH + compute.max(bytes / MEMORY / 1e3) + reduce,
+            microseconds: LAUNCH + compute.max(bytes) + NOT_HIDDEN * compute.min(bytes) + reduce,
         })
     }
 }
