@@ -136,12 +136,6 @@ impl<T: Copy> Global<T> {
 }
 
 impl<T: Copy> Global<T> {
-    /// Where `when` holds, has the 128 bytes around element `index` brought to L2.
-    #[inline(always)]
-    pub fn prefetch_if(self, when: bool, index: usize) {
-        imp::prefetch_if::<T>(self.raw, when, index);
-    }
-
     /// Reads the bits of element `index`, of one, two or four bytes, or gives `otherwise`: a predicated load, without a
     /// branch.
     ///

@@ -150,29 +150,12 @@ impl Finisher {
         }
     }
 
-    /// Has what the epilogue reads for this tile brought to L2, during the products: a line of 128 bytes a lane.
-    #[inline(always)]
-    pub fn prefetch<T: Half, const SUMS: usize>(self, finish: Finish<T>) {
-        for chunk in 0..SUMS / SUMS_OF_CHUNK {
-            // Half of the lanes: a warp has 16 rows.
-            if self.lane < ROWS {
-                let row = self.row + self.warp * ROWS + self.lane;
-                finish.prefetch(row, self.col + chunk as u32 * CHUNK);
-            }
-        }
-    }
-
     /// Finishes any sums of a warp, chunk by chunk in f32.
     ///
     /// # Safety
     /// As [`Finish::pack`]. All lanes call.
     #[inline(always)]
-    pub unsafe fn finish<T: Half, const SUMS: usize>(
-        self,
-        sums: &[f32; SUMS],
-        finish: Finish<T>,
-        (m, n): (u32, u32),
-    ) {
+    pub unsafe fn finish<T: Half, const SUMS: usize>(self, sums: &[f32; SUMS], finish: Finish<T>, n: u32) {
         // Four numbers of a row; they are permuted by rows, against bank conflicts.
         let place = |row: u32, quad: u32| (row * (CHUNK / 4) + (quad ^ (row % 8 * 2))) * 4;
         // SAFETY: the caller's contract; all lanes meet between the writes to the chunk and the reads.
@@ -195,21 +178,6 @@ impl Finisher {
                     }
                 }
                 warp::sync_warp(u32::MAX);
-                let start = self.row + self.warp * ROWS;
-                if !finish.packed() {
-                    // Neighbours by neighbouring lanes, a row at a time.
-                    let mut i = self.lane;
-                    while i < rows * CHUNK {
-                        let (row, across) = (i / CHUNK, i % CHUNK);
-                        let col = self.col + chunk as u32 * CHUNK + across;
-                        if start + row < m && col < n {
-                            finish.one(start + row, col, staged.get(place(row, across / 4) + across % 4));
-                        }
-                        i += 32;
-                    }
-                    chunk += 1;
-                    continue;
-                }
                 let (mut row, pack) = (self.lane / PACKS, self.lane % PACKS);
                 while row < rows {
                     let all = || {
@@ -219,7 +187,7 @@ impl Finisher {
                     };
                     let one = |i: u32| staged.get(place(row, 2 * pack + i / 4) + i % 4);
                     let col = self.col + chunk as u32 * CHUNK + pack * PACK as u32;
-                    finish.pack(start + row, col, all, one);
+                    finish.pack(self.row + self.warp * ROWS + row, col, all, one);
                     row += ROWS_AT_A_TIME;
                 }
                 chunk += 1;

@@ -123,24 +123,6 @@ impl<T: Float> Finish<T> {
         self.p.flags & flag != 0
     }
 
-    /// Whether whole packs go out as such.
-    #[inline(always)]
-    pub fn packed(&self) -> bool {
-        self.has(flag::PACKED)
-    }
-
-    /// Has what the epilogue reads at (row, col) and the elements beside it brought nearer.
-    #[inline(always)]
-    pub fn prefetch(&self, row: u32, col: u32) {
-        let (p, t) = (&self.p, &self.tensors);
-        let exists = row < p.m && col < p.n;
-        let at = |matrix: Matrix| (row as i64 * matrix.row + col as i64 * matrix.col) as usize;
-        t.addend.prefetch_if(exists && self.has(flag::ADDEND), at(p.addend));
-        // SAFETY: the same memory, to be read.
-        let aux = unsafe { Global::<T>::from_raw(t.aux.raw()) };
-        aux.prefetch_if(exists && self.has(flag::SLOPE), at(p.aux));
-    }
-
     /// Finishes the pack from (row, col) on, as far as it is within the result: from all its `sums`, or element by
     /// element from the `sum` of each.
     ///

@@ -233,12 +233,6 @@ pub unsafe fn pipelined<
             let place = p.blocks.at(index);
             let (_, turns) = ends(place);
             let (first_row, first_col) = (place.tile_row * rows, place.tile_col * cols);
-            let (row, col) = (first_row + group * PIPELINED_ROWS, first_col);
-            let room = rooms + group * ROOM_BYTES;
-            if p.epilogue.flags & (flag::ADDEND | flag::SLOPE) != 0 {
-                let finisher = Finisher { lane, warp: warp % WARPS, barrier: 1 + group, room, row, col };
-                finisher.prefetch::<T, SUMS>(Finish::new(tensors, &p.epilogue, place));
-            }
             let mut done = 0;
             while done < turns {
                 full(turn.stage()).wait(turn.parity());
@@ -262,15 +256,13 @@ pub unsafe fn pipelined<
             empty(turn.stage_before()).arrive_if(lane == 0);
             // A shuffle stays in its loop, and so does what comes of it: it would take registers during the products.
             let lane = warp::warp_shuffle_idx(u32::MAX, lane, lane, 32).0;
+            let (row, col) = (first_row + group * PIPELINED_ROWS, first_col);
+            let room = rooms + group * ROOM_BYTES;
             let finisher = Finisher { lane, warp: warp % WARPS, barrier: 1 + group, room, row, col };
             if p.epilogue.flags & flag::STORED != 0 {
                 finisher.store(&sums, &p.epilogue, bias, map_out, place);
             } else {
-                finisher.finish(
-                    &sums,
-                    Finish::new(tensors, &p.epilogue, place),
-                    (p.epilogue.m, p.epilogue.n),
-                );
+                finisher.finish(&sums, Finish::new(tensors, &p.epilogue, place), p.epilogue.n);
             }
             index += thread::grid_dim_x();
         }

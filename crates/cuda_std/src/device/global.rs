@@ -166,14 +166,3 @@ pub unsafe fn set_4_if<T: Copy>(raw: RawView, when: bool, index: usize, word: u3
         );
     }
 }
-
-#[inline(always)]
-pub fn prefetch_if<T: Copy>(raw: RawView, when: bool, index: usize) {
-    // SAFETY: a hint.
-    unsafe {
-        asm!(
-            "{{ .reg .pred %when; setp.ne.b32 %when, {}, 0; @%when prefetch.global.L2 [{}]; }}",
-            in(reg32) when as u32, in(reg64) at::<T>(raw, index), options(nostack, preserves_flags)
-        );
-    }
-}

@@ -167,6 +167,3 @@ pub unsafe fn set_4_if<T: Copy>(raw: RawView, when: bool, index: usize, value: u
         unsafe { view.store(word, value) }
     }
 }
-
-#[inline(always)]
-pub fn prefetch_if<T: Copy>(_: RawView, _: bool, _: usize) {}
