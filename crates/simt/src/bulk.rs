@@ -69,20 +69,22 @@ impl TensorMap {
     /// What the hardware asks of a map and a box.
     fn check(&self, ctx: &Ctx, shared: SharedView<u8>, at: At) {
         let line = self.boxed[0] as usize * self.element;
-        let misaligned =
-            (self.data.ptr as usize % PIECE != 0).then(|| "the tensor's address".to_owned()).or_else(|| {
-                let strides = self.strides[1..].iter().find(|&&stride| stride as usize % PIECE != 0);
+        let misaligned = (!(self.data.ptr as usize).is_multiple_of(PIECE))
+            .then(|| "the tensor's address".to_owned())
+            .or_else(|| {
+                let strides =
+                    self.strides[1..].iter().find(|&&stride| !(stride as usize).is_multiple_of(PIECE));
                 strides.map(|stride| format!("a stride of {stride} bytes"))
             });
         if let Some(what) = misaligned {
             fault(ctx, Kind::Misaligned, at, None, format!("{what} is no multiple of 16 bytes"));
         }
-        if shared.byte_offset() as usize % LINE != 0 {
+        if !(shared.byte_offset() as usize).is_multiple_of(LINE) {
             let detail = format!("byte {} of shared memory is no multiple of {LINE}", shared.byte_offset());
             fault(ctx, Kind::Misaligned, at, None, detail);
         }
         let boxed = self.boxed.iter().all(|&extent| (1..=256).contains(&extent));
-        if !boxed || line > LINE || line % PIECE != 0 || self.extents.contains(&0) {
+        if !boxed || line > LINE || !line.is_multiple_of(PIECE) || self.extents.contains(&0) {
             let detail = format!("boxes of {:?} elements of a tensor of {:?}", self.boxed, self.extents);
             fault(ctx, Kind::LaunchLimit, at, None, detail);
         }
@@ -93,7 +95,7 @@ impl TensorMap {
 fn swizzled(shared: SharedView<u8>, byte: usize) -> usize {
     let start = shared.byte_offset() as usize;
     let linear = start + byte;
-    (linear ^ (linear / LINE % 8) * PIECE) - start
+    (linear ^ ((linear / LINE % 8) * PIECE)) - start
 }
 
 /// Copies the box at these coordinates to shared memory, zeros for what is outside of the tensor, and counts its bytes
@@ -146,7 +148,7 @@ impl Load {
             let mut piece = [0u8; PIECE];
             // SAFETY: the checker tests the accesses.
             unsafe {
-                if bytes == PIECE && from % PIECE == 0 {
+                if bytes == PIECE && from.is_multiple_of(PIECE) {
                     piece = map.data.load_vector_at::<PIECE>(from, at);
                 } else {
                     for i in (0..bytes).step_by(2) {
@@ -232,7 +234,7 @@ impl Pending {
             unsafe {
                 let piece = self.from.load_vector_at::<PIECE>(place, at);
                 let bytes = count * map.element;
-                if bytes == PIECE && to % PIECE == 0 {
+                if bytes == PIECE && to.is_multiple_of(PIECE) {
                     map.data.store_vector_at(to, piece, at);
                 } else {
                     for i in (0..bytes).step_by(2) {

@@ -146,6 +146,7 @@ where
 }
 
 /// The kernel of a product.
+#[allow(clippy::large_enum_variant)] // there is one at a time, on the stack of its launch
 enum Code<T: 'static> {
     /// One that reads operands by their addresses.
     Plain(&'static Kernel<kernels::tensor_cores::Args<T>>),

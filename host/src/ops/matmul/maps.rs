@@ -58,7 +58,7 @@ fn map(
     let data = tensor.raw_view()?;
     let tiled = Tiled {
         dtype: tensor.dtype(),
-        address: tensor.address() as u64,
+        address: tensor.address(),
         extents: [width as u64, lines as u64, inner, outer],
         strides: [bytes(step).max(16), inner_step, outer_step],
         boxed: [box_width, box_lines, 1, 1],
