@@ -34,7 +34,7 @@ fn mistakes_on_the_command_line_exit_with_2() {
                       `dropout`, `dropout_backward`, `embedding`, `embedding_backward`, `layer_norm`, \
                       `layer_norm_backward`, `add_layer_norm`, `add_layer_norm_backward`, `rms_norm`, \
                       `rms_norm_backward`, `masked_softmax_backward`, `cross_entropy`, \
-                      `cross_entropy_backward`, `matmul`, `linear`, `linear_backward`, `permute`, `split_heads`, \
+                      `cross_entropy_backward`, `matmul`, `linear`, `linear_backward`, `attention_scores`, `permute`, `split_heads`, \
                       `merge_heads` and `transpose_in_place`";
     for (words, want) in [
         ("run softmax --device cpu", format!("unknown operation `softmax`: known are {operations}")),

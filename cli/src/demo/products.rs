@@ -1,7 +1,9 @@
 //! The demo of the products of matrices.
 
 use warpwright::ops::matmul::{Choice, Plan};
-use warpwright::ops::{self, Activation, Approximate, Linear, LinearBackward, LinearGradients, Matmul};
+use warpwright::ops::{
+    self, Activation, Approximate, Linear, LinearBackward, LinearGradients, MaskedSoftmax, Matmul,
+};
 use warpwright::{DType, Result, Tensor, reference};
 
 use super::deviation::{Deviation, rounded};
@@ -46,6 +48,14 @@ pub enum Function {
     Linear(Activation, bool),
     /// With a bias.
     LinearBackward(Activation),
+    /// Of m queries and n keys of k numbers, scaled by 1/√k.
+    AttentionScores,
+}
+
+/// As a head of attention scales its scores.
+fn scaled(q: &Tensor) -> MaskedSoftmax<'static> {
+    let width = q.shape().last().copied().unwrap_or(1);
+    MaskedSoftmax { scale: 1.0 / (width.max(1) as f32).sqrt(), ..MaskedSoftmax::default() }
 }
 
 /// Every function in every type.
@@ -60,7 +70,8 @@ pub fn cases(setting: &Setting, functions: &[Function]) -> Vec<Box<dyn Case>> {
                 _ => &LARGE,
             };
             for &extents in [small].iter().chain(large) {
-                let batch = if let Function::Matmul(..) = function { extents.batch } else { 1 };
+                let batched = matches!(function, Function::Matmul(..) | Function::AttentionScores);
+                let batch = if batched { extents.batch } else { 1 };
                 cases.push(Box::new(ProductCase { function, extents: Extents { batch, ..extents }, dtype }));
             }
         }
@@ -90,6 +101,7 @@ impl Function {
                 format!("{}{residual}", activation_name(activation))
             }
             Function::LinearBackward(activation) => activation_name(activation).to_owned(),
+            Function::AttentionScores => "scaled".to_owned(),
         }
     }
 
@@ -102,6 +114,7 @@ impl Function {
         };
         match self {
             Function::Matmul(a, b) => vec![matrix(m, k, a), matrix(k, n, b)],
+            Function::AttentionScores => vec![matrix(m, k, false), matrix(n, k, false)],
             Function::Linear(_, residual) => {
                 let residual = residual.then(|| vec![m, n]);
                 [vec![m, k], vec![n, k], vec![n]].into_iter().chain(residual).collect()
@@ -114,8 +127,8 @@ impl Function {
     pub fn outputs(self, e: Extents) -> Vec<Vec<usize>> {
         let Extents { batch, m, n, k } = e;
         match self {
-            Function::Matmul(..) if batch > 1 => vec![vec![batch, m, n]],
-            Function::Matmul(..) | Function::Linear(..) => vec![vec![m, n]],
+            Function::Matmul(..) | Function::AttentionScores if batch > 1 => vec![vec![batch, m, n]],
+            Function::Matmul(..) | Function::AttentionScores | Function::Linear(..) => vec![vec![m, n]],
             Function::LinearBackward(_) => vec![vec![m, k], vec![n, k], vec![n]],
         }
     }
@@ -146,6 +159,7 @@ impl Function {
                 let gradients = LinearGradients { dx, dweight, dbias };
                 ops::linear_backward_into(x, weight, dy, &parameters, &gradients)
             }
+            (Function::AttentionScores, [q, k], [y]) => ops::attention_scores_into(q, k, &scaled(q), y),
             _ => unreachable!("`prepare` makes the operands that `inputs` and `outputs` list"),
         }
     }
@@ -186,6 +200,10 @@ impl Function {
             (Function::Linear(..), [x, weight, ..]) => {
                 Ok(ops::linear_explain(x, weight, &Linear::default())?.to_string())
             }
+            (Function::AttentionScores, [q, k]) => {
+                let plan = ops::attention_scores_explain(q, k, &scaled(q))?;
+                Ok(format!("{}; softmax {:?}", plan.product, plan.softmax.choice))
+            }
             _ => Ok(String::new()),
         }
     }
@@ -203,6 +221,7 @@ impl Function {
                 let want = reference::linear_backward(x, weight, dy, &parameters)?;
                 vec![want.dx, want.dweight, want.dbias.unwrap_or_default()]
             }
+            (Function::AttentionScores, [q, k]) => vec![reference::attention_scores(q, k, &scaled(q))?],
             _ => unreachable!("as in `run`"),
         })
     }
@@ -219,6 +238,8 @@ fn tolerance(function: Function, dtype: DType, terms: usize, want: f64) -> f64 {
     let half_bit = super::deviation::half_bit(dtype);
     let more = match function {
         Function::Matmul(..) => 0.0,
+        // Scores are within some ±2, and rounded: so is the exponential's argument.
+        Function::AttentionScores => want * (4.0 * half_bit + two_to(-18)),
         Function::Linear(..) if dtype == DType::F32 => 0.0,
         Function::Linear(..) => two_to(-13) * (1.0 + want.abs()),
         Function::LinearBackward(_) => 4.0 * (terms as f64).sqrt() * (half_bit + two_to(-14)),
@@ -311,7 +332,7 @@ impl Prepared for Product {
             let at = sample * (self.extents.m - 1) / (ROWS - 1);
             let along_m = |(i, tensor): (usize, &Tensor)| match (self.function, i) {
                 (Function::Matmul(true, _), 0) => tensor.narrow(-1, at, 1),
-                (Function::Matmul(..), 0) => tensor.narrow(-2, at, 1),
+                (Function::Matmul(..) | Function::AttentionScores, 0) => tensor.narrow(-2, at, 1),
                 (Function::Linear(..), 0 | 3) => tensor.narrow(0, at, 1),
                 _ => Ok(tensor.clone()),
             };

@@ -14,6 +14,28 @@ use crate::error::{CliError, quoted};
 const NAME: &str = "masked_softmax";
 const MASKS: &str = "`keep`, `drop`, `bias`, `cu_seqlens`, or `lengths` and `starts`";
 
+/// Those of the scale and of the causal limit.
+pub const PARAMETERS: &[ParameterSpec] = &[
+    ParameterSpec {
+        name: "scale",
+        kind: Kind::Number,
+        default: "1",
+        about: "what the scores are multiplied by",
+    },
+    ParameterSpec {
+        name: "causal",
+        kind: Kind::Bool,
+        default: "false",
+        about: "keep columns j <= q + causal_offset",
+    },
+    ParameterSpec {
+        name: "causal_offset",
+        kind: Kind::Integer,
+        default: "K - Q",
+        about: "with causal=true: 0 lets query q see keys 0..=q",
+    },
+];
+
 pub static OP: Op = Op {
     name: NAME,
     summary: "softmax(scale*x + mask) over the last axis",
@@ -43,24 +65,9 @@ pub static OP: Op = Op {
         optional("probabilities", "x's type", "[.., K]", "with p, the probabilities before dropout"),
     ],
     parameters: &[
-        ParameterSpec {
-            name: "scale",
-            kind: Kind::Number,
-            default: "1",
-            about: "what the scores are multiplied by",
-        },
-        ParameterSpec {
-            name: "causal",
-            kind: Kind::Bool,
-            default: "false",
-            about: "keep columns j <= q + causal_offset",
-        },
-        ParameterSpec {
-            name: "causal_offset",
-            kind: Kind::Integer,
-            default: "K - Q",
-            about: "with causal=true: 0 lets query q see keys 0..=q",
-        },
+        PARAMETERS[0],
+        PARAMETERS[1],
+        PARAMETERS[2],
         ParameterSpec {
             name: "packed_keys",
             kind: Kind::Bool,
@@ -84,18 +91,8 @@ pub static OP: Op = Op {
 };
 
 fn run(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> {
-    let causal = match (parameters.bool("causal"), parameters.integer("causal_offset")) {
-        (Some(true), None) => Some(Causal::BottomRight),
-        (Some(true), Some(offset)) => Some(Causal::Offset(offset)),
-        (_, None) => None,
-        (_, Some(_)) => {
-            return Err(CliError::ParameterAlone { op: NAME, name: "causal_offset", needs: "causal=true" });
-        }
-    };
-    let x = tensors.require("x")?;
     let dropout = optional_dropout(NAME, parameters)?;
-    let mask = mask(tensors, parameters.bool("packed_keys"))?;
-    let parameters = MaskedSoftmax { scale: parameters.number("scale").unwrap_or(1.0), mask, causal };
+    let (x, parameters) = (tensors.require("x")?, softmax(NAME, tensors, parameters, &["x"])?);
     match dropout {
         None => Ok(vec![("y", warpwright::ops::masked_softmax(x, &parameters)?)]),
         Some(dropout) => {
@@ -105,10 +102,34 @@ fn run(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> 
     }
 }
 
-fn mask<'a>(tensors: &'a Tensors, packed_keys: Option<bool>) -> Result<Mask<'a>, CliError> {
+/// The scale and the mask that were given to operation `op`, beside its `operands`.
+pub fn softmax<'a>(
+    op: &'static str,
+    tensors: &'a Tensors,
+    parameters: &Parameters,
+    operands: &[&str],
+) -> Result<MaskedSoftmax<'a>, CliError> {
+    let causal = match (parameters.bool("causal"), parameters.integer("causal_offset")) {
+        (Some(true), None) => Some(Causal::BottomRight),
+        (Some(true), Some(offset)) => Some(Causal::Offset(offset)),
+        (_, None) => None,
+        (_, Some(_)) => {
+            return Err(CliError::ParameterAlone { op, name: "causal_offset", needs: "causal=true" });
+        }
+    };
+    let scale = parameters.number("scale").unwrap_or(1.0);
+    Ok(MaskedSoftmax { scale, mask: mask(op, tensors, operands, parameters.bool("packed_keys"))?, causal })
+}
+
+fn mask<'a>(
+    op: &'static str,
+    tensors: &'a Tensors,
+    operands: &[&str],
+    packed_keys: Option<bool>,
+) -> Result<Mask<'a>, CliError> {
     let conflict = || {
-        let got = quoted(tensors.names().filter(|&name| name != "x"));
-        Err(CliError::MaskConflict { op: NAME, masks: MASKS, got })
+        let got = quoted(tensors.names().filter(|name| !operands.contains(name)));
+        Err(CliError::MaskConflict { op, masks: MASKS, got })
     };
     let masks = ["keep", "drop", "bias", "lengths", "starts"].map(|name| tensors.get(name));
     if let Some(cu_seqlens) = tensors.get("cu_seqlens") {
@@ -117,7 +138,7 @@ fn mask<'a>(tensors: &'a Tensors, packed_keys: Option<bool>) -> Result<Mask<'a>,
         return if alone { Ok(Mask::Packed { cu_seqlens, keys }) } else { conflict() };
     }
     if packed_keys.is_some() {
-        return Err(CliError::ParameterAlone { op: NAME, name: "packed_keys", needs: "`cu_seqlens`" });
+        return Err(CliError::ParameterAlone { op, name: "packed_keys", needs: "`cu_seqlens`" });
     }
     let [keep, drop, bias, lengths, starts] = masks;
     match (keep, drop, bias, lengths, starts) {

@@ -1,6 +1,7 @@
 //! The registry of operations: one file each, which `run`, `list`, `demo` and `bench` share.
 
 pub mod add;
+pub mod attention_scores;
 pub mod bias_gelu;
 pub mod cast;
 pub mod cross_entropy;
@@ -83,6 +84,7 @@ pub static OPS: &[&Op] = &[
     &matmul::OP,
     &linear::OP,
     &linear::BACKWARD,
+    &attention_scores::OP,
     &permute::OP,
     &permute::SPLIT,
     &permute::MERGE,

@@ -48,7 +48,7 @@ pub use toolchain::{NoToolchain, Toolchain, discover_toolchain, discover_toolcha
 
 /// Changes whenever the builder would make other PTX of the same sources: part of what a cache of
 /// built PTX is keyed by.
-pub const OUTPUT_VERSION: u32 = 3;
+pub const OUTPUT_VERSION: u32 = 4;
 
 /// What to write beside the PTX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@
 //! //@expect <entry> >=1 ld.global.nc.L1::no_allocate
 //! ```
 //!
-//! `//@kernel` takes any subset of the keys, in one line or several. All but `max_regs` become
-//! directives of the entry; `max_regs` is a limit that `check-ptx` holds `ptxas` to. `//@expect` states
+//! `//@kernel` takes any subset of the keys, in one line or several. All but the last two become
+//! directives of the entry, `tensor_maps` the alignment of as many parameters; `max_regs` is a limit that `check-ptx` holds `ptxas` to. `//@expect` states
 //! how many instructions of the entry begin with a text (contain it, where it is written `*text`);
 //! the comparison is one of `>=`, `<=`, `==`, `>`, `<`. The builder removes both kinds of line.
 
@@ -92,6 +92,9 @@ pub struct LaunchBounds {
     /// The one cluster that the kernel may be launched with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Dim3>,
+    /// So many of the first parameters are tensor maps, which the hardware wants at multiples of 64 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tensor_maps: Option<u32>,
     /// Registers a thread may come to, checked afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_regs: Option<u32>,
@@ -130,6 +133,7 @@ impl LaunchBounds {
             "cluster" => put(&mut self.cluster, dim()?, key),
             "minnctapersm" => put(&mut self.minnctapersm, number()?, key),
             "maxnreg" => put(&mut self.maxnreg, number()?, key),
+            "tensor_maps" => put(&mut self.tensor_maps, number()?, key),
             "max_regs" => put(&mut self.max_regs, number()?, key),
             _ => Err(Problem::Key(key.to_owned())),
         }
@@ -271,7 +275,9 @@ pub enum Problem {
     Expect,
     #[error("unknown kind of line: `//@kernel` and `//@expect` are known")]
     Kind,
-    #[error("unknown key `{0}`: known are maxntid, reqntid, minnctapersm, maxnreg, cluster, max_regs")]
+    #[error(
+        "unknown key `{0}`: known are maxntid, reqntid, minnctapersm, maxnreg, cluster, tensor_maps, max_regs"
+    )]
     Key(String),
     #[error(
         "`{key}` must be a positive number, or up to three joined by commas for a block or a cluster, got `{value}`"
@@ -344,7 +350,7 @@ pub fn finish(raw: &str, arch: Arch) -> Result<Finished, MetadataError> {
             text.push('\n');
         }
     }
-    let text = tidy(&number_constants(&text));
+    let text = align_tensor_maps(tidy(&number_constants(&text)), &metadata);
     let module = Module::parse(&text);
     for entry in metadata.kernels.keys().chain(metadata.expects.keys()) {
         if module.entry(entry).is_none() {
@@ -374,6 +380,17 @@ pub fn finish(raw: &str, arch: Arch) -> Result<Finished, MetadataError> {
         |name: &str| metadata.kernels.get(name).map(LaunchBounds::directives).unwrap_or_default();
     let text = insert_directives(&text, &module, directives);
     Ok(Finished { text, kernels, functions: module.functions })
+}
+
+/// rustc aligns a parameter of numbers to 8 bytes; tensor maps need more.
+fn align_tensor_maps(mut text: String, metadata: &Metadata) -> String {
+    for (name, bounds) in &metadata.kernels {
+        for i in 0..bounds.tensor_maps.unwrap_or(0) {
+            let declared = |align: u32| format!(".param .align {align} .b8 {name}_param_{i}[128]");
+            text = text.replacen(&declared(8), &declared(64), 1);
+        }
+    }
+    text
 }
 
 /// LLVM names private constants `anon_$_<hash>_$_<n>`, and the hash depends on where `core`'s source
@@ -432,6 +449,15 @@ mod tests {
         );
         let module = Module::parse(&out.text);
         assert_eq!(kernel.expects[0].check(&module.entries[0]), (1, true));
+    }
+
+    #[test]
+    fn tensor_maps_are_aligned_and_other_parameters_are_not() {
+        let raw = "//@kernel foo maxntid=32 tensor_maps=1\n.version 8.6\n.visible .entry foo(\n\t\
+                   .param .align 8 .b8 foo_param_0[128],\n\t.param .align 8 .b8 foo_param_1[128]\n)\n{\n\tret;\n}\n";
+        let out = finish(raw, Arch::Sm90a).unwrap();
+        assert_eq!(out.kernels[0].params.iter().map(|p| p.align).collect::<Vec<_>>(), [64, 8]);
+        assert_eq!(out.kernels[0].bounds.tensor_maps, Some(1));
     }
 
     #[test]

@@ -35,12 +35,23 @@ impl<T: Copy> Shared<T> {
         unsafe { imp::copy_pack::<T>(self.raw(), index, source.raw(), from, count) }
     }
 
-    /// Starts to copy the four bytes at element `from` of `source` to those at element `index`, or zeros where `when`
-    /// does not hold.
+    /// Where `when` holds, starts to copy the whole pack at element `from` of `source` to the pack at element `index`.
     ///
     /// # Safety
-    /// Both start at multiples of 4 bytes; where `when` holds, the source exists and does not change. Nothing else
-    /// touches the target before the copy has been waited for.
+    /// As [`Self::copy_pack_async`], of a whole pack.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn copy_pack_async_if(self, index: u32, source: Global<T>, from: usize, when: bool) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::copy_pack_if::<T>(self.raw(), index, source.raw(), from, when) }
+    }
+
+    /// Starts to copy the four bytes at element `from` of `source` to those at element `index`, or zeros where `when`
+    /// does not hold; `from` may then be any.
+    ///
+    /// # Safety
+    /// Both start at multiples of 4 bytes; where `when` holds, the source exists and does not change. Element 0 of `source`
+    /// can be read. Nothing else touches the target before the copy has been waited for.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn copy_4_async(self, index: u32, source: Global<T>, from: usize, when: bool) {

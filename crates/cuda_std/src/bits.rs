@@ -38,3 +38,9 @@ pub fn funnel_right(low: u32, high: u32, by: u32) -> u32 {
 pub fn opaque(word: u32) -> u32 {
     crate::imp::bits::opaque(word)
 }
+
+/// [`opaque`] for 64 bits: what is computed from it in a loop is not taken apart and partly moved in front.
+#[inline(always)]
+pub fn opaque_64(word: u64) -> u64 {
+    crate::imp::bits::opaque_64(word)
+}

@@ -25,6 +25,7 @@ mod imp;
 
 pub mod async_copy;
 pub mod atomic;
+pub mod barrier;
 pub mod bits;
 pub mod block;
 pub mod cluster;
@@ -38,6 +39,7 @@ pub mod philox;
 pub mod shared;
 pub mod thread;
 pub mod tile;
+pub mod tma;
 pub mod warp;
 pub mod warpgroup;
 
@@ -55,7 +57,7 @@ pub mod __private {
     #[cfg(not(target_arch = "nvptx64"))]
     pub use crate::imp::StaticShared;
     #[cfg(target_arch = "nvptx64")]
-    pub use core::arch::global_asm;
+    pub use core::arch::{asm, global_asm};
 }
 
 #[cfg(target_arch = "nvptx64")]

@@ -52,4 +52,16 @@ impl<T: Half> Shared<T> {
         // SAFETY: the caller's contract.
         unsafe { imp::load_matrices::<T, COUNT, TRANSPOSED>(self.raw(), index) }
     }
+
+    /// Stores four matrices of 8×8 elements, as [`Self::load_matrices`] loads them: `stmatrix` (sm_90). All 32 lanes must
+    /// call.
+    ///
+    /// # Safety
+    /// The rows that the lanes name must exist, start at multiples of 16 bytes and have no other unsynchronised access.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn store_matrices(self, index: u32, words: [u32; 4]) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::store_matrices::<T>(self.raw(), index, words) }
+    }
 }

@@ -39,6 +39,16 @@ impl<T: Copy> Shared<T> {
         Shared { raw: imp::dynamic(offset, length, size_of::<T>() as u32), element: PhantomData }
     }
 
+    /// As [`Self::dynamic`], of memory that begins at a multiple of 1024 bytes.
+    ///
+    /// # Safety
+    /// As [`Self::dynamic`].
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) unsafe fn dynamic_slabs(offset: u32, length: u32) -> Self {
+        Shared { raw: imp::dynamic_slabs(offset, length, size_of::<T>() as u32), element: PhantomData }
+    }
+
     /// The raw array.
     #[inline(always)]
     pub(crate) fn raw(self) -> imp::RawShared {

@@ -41,7 +41,7 @@ impl<T: Half> Tile<T> {
     #[track_caller]
     pub unsafe fn dynamic_slabs(offset: u32, rows: u32, packs: u32) -> Self {
         // SAFETY: the caller's contract.
-        let shared = unsafe { Shared::dynamic(offset, rows * packs * T::PER_PACK as u32) };
+        let shared = unsafe { Shared::dynamic_slabs(offset, rows * packs * T::PER_PACK as u32) };
         Tile { shared, packs: SLAB, rows }
     }
 
@@ -67,15 +67,21 @@ impl<T: Half> Tile<T> {
         (slab * self.rows * SLAB + place(row, pack, self.packs)) * T::PER_PACK as u32
     }
 
-    /// Starts a copy of the first `count` elements from `from` on into a pack, zeros behind.
+    /// The tile's array.
+    #[inline(always)]
+    pub fn shared(self) -> Shared<T> {
+        self.shared
+    }
+
+    /// Where `when` holds, starts a copy of the whole pack from `from` on.
     ///
     /// # Safety
-    /// As [`Shared::copy_pack_async`].
+    /// As [`Shared::copy_pack_async_if`].
     #[inline(always)]
     #[track_caller]
-    pub unsafe fn copy_async(self, place: u32, source: Global<T>, from: usize, count: u32) {
+    pub unsafe fn copy_async_if(self, place: u32, source: Global<T>, from: usize, when: bool) {
         // SAFETY: the caller's contract.
-        unsafe { self.shared.copy_pack_async(place, source, from, count) }
+        unsafe { self.shared.copy_pack_async_if(place, source, from, when) }
     }
 
     /// Four matrices of 8×8 elements: lane 8·i + r names row r of matrix i by the place of its pack. All 32 lanes must
@@ -89,6 +95,13 @@ impl<T: Half> Tile<T> {
         // SAFETY: the caller's contract.
         unsafe { self.shared.load_matrices::<4, TRANSPOSED>(place) }
     }
+}
+
+/// Ends the launch where dynamic shared memory does not begin at a multiple of 1024 bytes, as [`Tile::dynamic_slabs`]
+/// takes for granted: a kernel with slabs calls it once.
+#[inline(always)]
+pub fn expect_slabs() {
+    crate::imp::shared::expect_slabs();
 }
 
 /// Where pack `pack` of row `row` lies, in packs. Rows eight apart are permuted alike.

@@ -37,7 +37,7 @@ impl Operand {
 
 /// A 16-bit element type that warpgroups multiply.
 pub trait WarpgroupHalf: Half {
-    /// Starts sums + A·B, 64 rows by 2·`SUMS` columns (128 or 256), as a group. `A` and `B` are 1 where lines of the operand are
+    /// Starts sums + A·B, or where `more` does not hold A·B, 64 rows by 2·`SUMS` columns (64, 128 or 256), as a group. `A` and `B` are 1 where lines of the operand are
     /// neighbours in memory, 0 where its terms are. All 128 threads of the warpgroup must call.
     ///
     /// Number i of a lane is that of row 16·w + lane / 4 + 8·(i / 2 % 2) and column 8·(i / 4) + 2·(lane % 4) + i % 2, with w the
@@ -49,6 +49,7 @@ pub trait WarpgroupHalf: Half {
         sums: &mut [f32; SUMS],
         a: Operand,
         b: Operand,
+        more: bool,
     );
 }
 
@@ -61,9 +62,10 @@ macro_rules! warpgroup_half {
                 sums: &mut [f32; SUMS],
                 a: Operand,
                 b: Operand,
+                more: bool,
             ) {
                 // SAFETY: the caller's contract.
-                unsafe { imp::$multiply::<SUMS, A, B>(sums, a, b) }
+                unsafe { imp::$multiply::<SUMS, A, B>(sums, a, b, more) }
             }
         }
     )*};
@@ -78,6 +80,19 @@ warpgroup_half! {
 #[inline(always)]
 pub fn fence_copies() {
     imp::fence_copies();
+}
+
+/// Gives registers back, down to `COUNT` (a multiple of 8) a thread. All threads of the warpgroup must call.
+#[inline(always)]
+pub fn shrink_registers<const COUNT: u32>() {
+    imp::shrink_registers::<COUNT>();
+}
+
+/// Waits for registers that others have given back, and takes up to `COUNT` (a multiple of 8) a thread. All threads of the
+/// warpgroup must call.
+#[inline(always)]
+pub fn grow_registers<const COUNT: u32>() {
+    imp::grow_registers::<COUNT>();
 }
 
 /// Waits until at most the last `PENDING` groups are under way. All threads of the warpgroup must call.

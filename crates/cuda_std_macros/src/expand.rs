@@ -53,7 +53,7 @@ impl<'a> Kernel<'a> {
                 return Err(Error::new_spanned(name, message));
             }
         }
-        let (mut arguments, mut types) = (Vec::new(), Vec::new());
+        let (mut arguments, mut types): (Vec<&Ident>, Vec<&Type>) = (Vec::new(), Vec::new());
         for input in &function.sig.inputs {
             match input {
                 FnArg::Typed(argument) => match &*argument.pat {
@@ -69,6 +69,10 @@ impl<'a> Kernel<'a> {
                     return Err(Error::new_spanned(receiver, "a kernel cannot be a method"));
                 }
             }
+        }
+        let maps = types.iter().take_while(|ty| is_tensor_map(ty)).count();
+        if let Some(late) = types.iter().skip(maps).find(|ty| is_tensor_map(ty)) {
+            return Err(Error::new_spanned(late, "tensor maps must be a kernel's first parameters"));
         }
         Ok(Kernel { attribute, function, parameter, arguments, types })
     }
@@ -123,15 +127,43 @@ impl<'a> Kernel<'a> {
             bounds.push_str(&format!(" minnctapersm={}", instance.min_blocks));
         }
         let family = &self.attribute.family;
+        let maps = types.iter().take_while(|ty| is_tensor_map(ty)).count();
+        if maps > 0 {
+            bounds.push_str(&format!(" tensor_maps={maps}"));
+        }
+        // A tensor map stays where the driver put it: the entry takes its address.
+        let taken = types.iter().map(|ty| match is_tensor_map(ty) {
+            true => quote!(::cuda_std::tma::MapBytes),
+            false => quote!(#ty),
+        });
+        let addresses = arguments.iter().enumerate().take(maps).map(|(i, argument)| {
+            let text = format!("mov.b64 {{0}}, {name}_param_{i}; cvta.param.u64 {{0}}, {{0}};");
+            quote! {
+                let #argument = {
+                    let address: u64;
+                    ::cuda_std::__private::asm!(
+                        #text, out(reg64) address, options(pure, nomem, nostack, preserves_flags)
+                    );
+                    ::cuda_std::tma::TensorMap::at(address)
+                };
+            }
+        });
+        let addresses: Vec<TokenStream> = addresses.collect();
+        let ignored = arguments.iter().take(maps).map(|argument| quote!(let _ = #argument;));
+        let ignored: Vec<TokenStream> = ignored.collect();
         let architecture = self.attribute.requires_sm_90a.then(|| quote!(, feature = "sm_90a"));
         quote! {
             #[cfg(all(target_arch = "nvptx64", feature = #family #architecture))]
             const _: () = {
                 #alias
                 #[unsafe(no_mangle)]
-                unsafe extern "ptx-kernel" fn #entry(#(#arguments: #types),*) {
+                unsafe extern "ptx-kernel" fn #entry(#(#arguments: #taken),*) {
+                    #(#ignored)*
                     // SAFETY: the launch fulfils the kernel's contract.
-                    unsafe { #function #generics(#(#arguments),*) }
+                    unsafe {
+                        #(#addresses)*
+                        #function #generics(#(#arguments),*)
+                    }
                 }
                 // A module, since `global_asm!` must stand where an item can.
                 mod bounds {
@@ -221,6 +253,11 @@ impl<'a> Kernel<'a> {
             }
         }
     }
+}
+
+/// Whether a parameter is a tensor map, by its name.
+fn is_tensor_map(ty: &Type) -> bool {
+    matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "TensorMap"))
 }
 
 /// Whether a type names `parameter`.

@@ -231,7 +231,14 @@ impl<T: Copy> View<T> {
     #[track_caller]
     #[inline]
     pub unsafe fn load_vector<const N: usize>(self, index: usize) -> [T; N] {
-        before_load(self, index, N, N * size_of::<T>(), Location::caller());
+        // SAFETY: the caller's contract.
+        unsafe { self.load_vector_at(index, Location::caller()) }
+    }
+
+    /// [`Self::load_vector`] on behalf of another place in the source.
+    #[inline]
+    pub(crate) unsafe fn load_vector_at<const N: usize>(self, index: usize, at: At) -> [T; N] {
+        before_load(self, index, N, N * size_of::<T>(), at);
         // SAFETY: checked, or the caller's promise.
         unsafe { self.ptr.add(index).cast::<[T; N]>().read() }
     }
@@ -240,7 +247,14 @@ impl<T: Copy> View<T> {
     #[track_caller]
     #[inline]
     pub unsafe fn store_vector<const N: usize>(self, index: usize, value: [T; N]) {
-        before_store(self, index, N, N * size_of::<T>(), (&raw const value).cast(), Location::caller());
+        // SAFETY: the caller's contract.
+        unsafe { self.store_vector_at(index, value, Location::caller()) }
+    }
+
+    /// [`Self::store_vector`] on behalf of another place in the source.
+    #[inline]
+    pub(crate) unsafe fn store_vector_at<const N: usize>(self, index: usize, value: [T; N], at: At) {
+        before_store(self, index, N, N * size_of::<T>(), (&raw const value).cast(), at);
         // SAFETY: checked, or the caller's promise.
         unsafe { self.ptr.add(index).cast::<[T; N]>().write(value) }
     }

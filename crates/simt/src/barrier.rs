@@ -205,7 +205,7 @@ fn arrive(ctx: &Ctx, id: u32, threads: u32, sync: bool, at: At) -> bool {
 }
 
 /// Adds what the running warp has done and knows to a barrier.
-fn contribute(warp: &Warp, barrier: &crate::ctx::Barrier) {
+pub(crate) fn contribute(warp: &Warp, barrier: &crate::ctx::Barrier) {
     let mut clocks = barrier.clocks.borrow_mut();
     let clocks = clocks.get_or_insert_with(|| Box::new([0; 32]));
     clock::join(clocks, &warp.seen_mut());

@@ -12,9 +12,11 @@ use std::sync::Arc;
 use crate::arena::Arena;
 use crate::async_copy::Copies;
 use crate::atomic::Scope;
-use crate::clock::{ClockMap, Clocks};
+use crate::bulk::Stores;
+use crate::clock::{ClockMap, Clocks, IntMap};
 use crate::fault::Stop;
 use crate::launch::LaunchState;
+use crate::mbarrier::Mbarrier;
 use crate::stack::{LaneStack, Slab};
 use crate::warpgroup::Products;
 use crate::word;
@@ -67,6 +69,8 @@ pub(crate) struct Lane {
     pub copies: RefCell<Option<Box<Copies>>>,
     /// Products of its warpgroup that it has not waited for.
     pub products: RefCell<Option<Box<Products>>>,
+    /// Boxes that it stores and has not waited for.
+    pub stores: RefCell<Option<Box<Stores>>>,
 }
 
 /// A collective that some lanes have reached.
@@ -94,6 +98,8 @@ pub(crate) struct Warp {
     pub fenced: Cell<bool>,
     /// Some lane has copied or multiplied asynchronously.
     pub copied: Cell<bool>,
+    /// The clock of the last proxy fence.
+    pub proxy_fence: Cell<u32>,
     pub clock: Cell<u32>,
     /// Accesses of the own warp, own block and own cluster up to these clocks come before.
     pub warp_joined: Cell<u32>,
@@ -143,6 +149,8 @@ pub(crate) struct Block {
     pub remote: Cell<u64>,
     pub count: Cell<u32>,
     pub count_result: Cell<u32>,
+    /// Barriers in shared memory, by their address.
+    pub mbarriers: RefCell<IntMap<u32, Mbarrier>>,
     pub arena: Arena,
 }
 
@@ -285,6 +293,26 @@ impl Ctx {
         }
     }
 
+    /// Runs `act` as if another lane of the block did, so that what it accesses counts as that lane's.
+    pub(crate) fn on_behalf<R>(
+        &self,
+        (lane, warp): (*const Lane, *const Warp),
+        act: impl FnOnce() -> R,
+    ) -> R {
+        /// Restores the lane, however `act` ends.
+        struct Back<'a>(&'a Ctx, *const Lane, *const Warp);
+        impl Drop for Back<'_> {
+            fn drop(&mut self) {
+                self.0.lane.set(self.1);
+                self.0.warp.set(self.2);
+                self.0.refresh();
+            }
+        }
+        let _back = Back(self, self.lane.replace(lane), self.warp.replace(warp));
+        self.refresh();
+        act()
+    }
+
     pub(crate) fn block_index(&self, linear: u64) -> [u32; 3] {
         let [x, y, _] = self.grid_dim.get().map(u64::from);
         [(linear % x) as u32, (linear / x % y) as u32, (linear / x / y) as u32]
@@ -358,6 +386,7 @@ impl Lane {
             pending: RefCell::new(None),
             copies: RefCell::new(None),
             products: RefCell::new(None),
+            stores: RefCell::new(None),
         }
     }
 }
@@ -376,6 +405,7 @@ impl Warp {
             started: Cell::new(0),
             fenced: Cell::new(false),
             copied: Cell::new(false),
+            proxy_fence: Cell::new(0),
             clock: Cell::new(0),
             warp_joined: Cell::new(0),
             joined: Cell::new(0),
@@ -416,6 +446,7 @@ impl Block {
             remote: Cell::new(0),
             count: Cell::new(0),
             count_result: Cell::new(0),
+            mbarriers: RefCell::default(),
             arena: Arena::new(),
         })
     }

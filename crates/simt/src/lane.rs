@@ -58,6 +58,9 @@ impl Ctx {
         self.done.set(self.done.get() + 1);
         self.progress.set(self.progress.get() + 1);
         lane.site.set(None);
+        if warp.copied.get() && !self.stopping.get() {
+            crate::bulk::check_exit(self);
+        }
         if block.live.get() == 0 && block.remote.get() != 0 && !self.stopping.get() {
             crate::race::check_exit(self, block.remote.get());
         }

@@ -24,6 +24,8 @@
 //! - Always: launch shapes and shared memory beyond the [`Limits`], barriers that part of a block (cluster, grid)
 //!   misses, lanes of one warp at different barriers, collectives whose mask does not fit the lanes that come,
 //!   deadlocks, polling without end, panics, used-up stacks.
+//! - Also: barriers that count ([`mbarrier`]) which nobody made, or which more arrive at than they have; boxes that are
+//!   stored ([`bulk`]) without a fence behind their writes, or not waited for.
 //! - Also: matrix fragments ([`matrix`]) and products of a warpgroup ([`warpgroup`]) whose lanes do not agree. A
 //!   product reads its tiles through their descriptors while it is waited for, so that a tile which is overwritten
 //!   too early is a race.
@@ -57,12 +59,14 @@ mod arena;
 pub mod async_copy;
 pub mod atomic;
 pub mod barrier;
+pub mod bulk;
 mod clock;
 mod ctx;
 mod fault;
 mod lane;
 pub mod launch;
 pub mod matrix;
+pub mod mbarrier;
 pub mod memory;
 mod pages;
 mod race;

@@ -85,6 +85,26 @@ pub unsafe fn load_matrices<const COUNT: usize, const TRANSPOSED: bool>(
     exchange::<Row, [u32; COUNT], Load<COUNT, TRANSPOSED>>("ldmatrix", row, [0; COUNT])
 }
 
+/// Stores four matrices of 8×8 elements of 16 bits: `stmatrix.sync.aligned.m8n8.x4`, the counterpart of
+/// [`load_matrices`]. Lane 8·i + r names row r of matrix i by the byte offset of its 16 bytes.
+///
+/// # Safety
+/// As for [`SharedView`].
+#[track_caller]
+#[inline]
+pub unsafe fn store_matrices(tile: SharedView<u8>, byte: usize, words: [u32; 4]) {
+    struct Store;
+    impl Exchange<Row, Row> for Store {
+        fn compute(words: &[Row; 32]) -> [Row; 32] {
+            std::array::from_fn(|lane| std::array::from_fn(|word| words[4 * (lane % 8) + word][lane / 8]))
+        }
+    }
+    let row = exchange::<Row, Row, Store>("stmatrix", words, [0; 4]);
+    let bytes: [u8; 16] = std::array::from_fn(|i| row[i / 4].to_le_bytes()[i % 4]);
+    // SAFETY: the caller's contract.
+    unsafe { tile.store_vector::<16>(byte, bytes) }
+}
+
 /// How the 16-bit elements of a product are read.
 pub trait Widen: 'static {
     /// The value of an element's bits.

@@ -69,7 +69,8 @@ fn ordered(ctx: &Ctx, e: u64) -> bool {
             return true;
         }
         if x < 32 {
-            return clock <= warp.warp_joined.get() || ordered_by_part(ctx, e);
+            // What a barrier that counts has told the warp covers its own lanes' copies, too.
+            return clock <= warp.warp_joined.get() || ordered_by_part(ctx, e) || ordered_by_clocks(ctx, e);
         }
         ordered_by_clocks(ctx, e)
     } else {
@@ -77,6 +78,11 @@ fn ordered(ctx: &Ctx, e: u64) -> bool {
             || (clock <= ctx.block().cluster_joined.get() && ctx.in_cluster(word::block(e)))
             || ordered_by_atomics(ctx, e)
     }
+}
+
+/// Does the access with word `e`, of this launch, come before what the running lane does next?
+pub(crate) fn comes_before(ctx: &Ctx, e: u64) -> bool {
+    ordered(ctx, e)
 }
 
 #[cold]

@@ -82,6 +82,7 @@ impl Ctx {
             block.count.set(0);
             block.remote.set(0);
             block.barriers[0].arrived.set(0);
+            block.mbarriers.borrow_mut().clear();
             if block.named.replace(false) {
                 block.barriers.iter().for_each(|b| {
                     b.arrived.set(0);
@@ -124,6 +125,7 @@ impl Ctx {
         warp.spinning.set(0);
         warp.started.set(0);
         warp.clock.set(self.base.get());
+        warp.proxy_fence.set(self.base.get() - 1);
         warp.warp_joined.set(self.base.get() - 1);
         warp.joined.set(self.base.get() - 1);
         if warp.seen.borrow().is_some() {
@@ -145,6 +147,7 @@ impl Ctx {
             warp.lanes.iter().for_each(|lane| {
                 drop(lane.copies.take());
                 drop(lane.products.take());
+                drop(lane.stores.take());
             });
         }
         let fenced = warp.fenced.replace(false);

@@ -99,6 +99,11 @@ impl Shadow {
         unsafe { (&*self.words.add(2 * index), &*self.words.add(2 * index + 1)) }
     }
 
+    /// The word of the last writer of the byte at `offset`.
+    pub(crate) fn last_writer(&self, offset: usize) -> u64 {
+        self.granule(offset >> self.log).0.load(Ordering::Relaxed)
+    }
+
     /// Fetches ahead of a granule: lanes walk along rows too short for the hardware to notice.
     #[inline(always)]
     pub(crate) fn prefetch(&self, index: usize) {

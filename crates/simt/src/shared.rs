@@ -300,8 +300,15 @@ impl<T: Copy> SharedView<T> {
     #[track_caller]
     #[inline]
     pub unsafe fn load_vector<const N: usize>(self, index: usize) -> [T; N] {
+        // SAFETY: the caller's contract.
+        unsafe { self.load_vector_at(index, Location::caller()) }
+    }
+
+    /// [`Self::load_vector`] on behalf of another place in the source.
+    #[inline]
+    pub(crate) unsafe fn load_vector_at<const N: usize>(self, index: usize, at: At) -> [T; N] {
         let ctx = ctx();
-        self.before_load(ctx, ctx.block(), index, N, N * size_of::<T>(), Location::caller());
+        self.before_load(ctx, ctx.block(), index, N, N * size_of::<T>(), at);
         // SAFETY: checked, or the caller's promise.
         unsafe { self.address(ctx.block(), index).cast::<[T; N]>().read() }
     }

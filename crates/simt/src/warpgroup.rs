@@ -29,6 +29,8 @@ pub struct Product {
     pub descriptors: [u64; 2],
     /// Whether A and B run along their rows and columns in memory (`tnspA`, `tnspB`) instead of along the terms.
     pub transposed: [bool; 2],
+    /// It is added to the sums; else they begin with it (`scale-d`).
+    pub more: bool,
 }
 
 type Element = fn(u16) -> f32;
@@ -155,7 +157,8 @@ fn execute(pending: &Pending) {
             for (i, sum) in sums.take(product.columns / 2).enumerate() {
                 let row = &rows[lane / 4 + 8 * (i / 2 % 2)];
                 let column = &columns[8 * (i / 4) + 2 * (lane % 4) + i % 2];
-                *sum = row.iter().zip(column).fold(*sum, |sum, (a, b)| sum + a * b);
+                let before = if product.more { *sum } else { 0.0 };
+                *sum = row.iter().zip(column).fold(before, |sum, (a, b)| sum + a * b);
             }
         });
     }

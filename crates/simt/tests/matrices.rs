@@ -187,6 +187,7 @@ mod warpgroup {
         Product {
             columns: COLUMNS,
             descriptors: [descriptor(start, turned[0]), descriptor(start + SECOND, turned[1])],
+            more: true,
             transposed: turned,
         }
     }

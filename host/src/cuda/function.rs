@@ -35,7 +35,7 @@ struct Kernel {
     limits: FunctionLimits,
     registers: u32,
     local_bytes: u32,
-    argument_bytes: Option<usize>,
+    arguments: Option<Arguments>,
     /// Held while the driver's attributes of the kernel are changed.
     opt_in: Mutex<()>,
     /// Dynamic shared memory that launches may ask for so far.
@@ -73,7 +73,7 @@ impl Function {
             limits,
             registers: get(FunctionAttribute::NumRegisters)?,
             local_bytes: get(FunctionAttribute::LocalSizeBytes)?,
-            argument_bytes: argument_bytes(raw, module.parameters),
+            arguments: arguments(raw, module.parameters),
             opt_in: Mutex::new(()),
             shared_allowed: AtomicU32::new(DEFAULT_SHARED.saturating_sub(limits.static_shared)),
             large_clusters: AtomicBool::new(false),
@@ -111,9 +111,9 @@ impl Function {
         self.0.limits.max_threads
     }
 
-    /// Bytes of the packed arguments, if the driver can tell.
-    pub fn argument_bytes(&self) -> Option<usize> {
-        self.0.argument_bytes
+    /// Where the packed arguments lie, if the driver can tell.
+    pub(super) fn arguments(&self) -> Option<Arguments> {
+        self.0.arguments
     }
 
     pub(super) fn limits(&self) -> &FunctionLimits {
@@ -155,17 +155,29 @@ impl Kernel {
     }
 }
 
-/// Bytes of the packed arguments; `None` if the driver (before CUDA 12.4) cannot tell.
-/// Only the last of its `parameters` is asked for: an index past it is an error, which tools such as
-/// compute-sanitizer report.
-fn argument_bytes(function: sys::CUfunction, parameters: usize) -> Option<usize> {
-    let Some(last) = parameters.checked_sub(1) else { return Some(0) };
-    let (mut offset, mut bytes) = (0, 0);
-    // SAFETY: the function is alive and has the parameter, both places for the results are valid.
-    match unsafe { sys::cuFuncGetParamInfo(function, last, &mut offset, &mut bytes) } {
-        sys::CUDA_SUCCESS => Some(offset + bytes),
-        _ => None,
-    }
+/// Where a kernel's arguments lie in the buffer that a launch gives the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Arguments {
+    /// Bytes in front of the first: the driver aligns arguments of more than 16 bytes to their place in constant memory,
+    /// not in the buffer.
+    pub first: usize,
+    /// Where the last one ends.
+    pub end: usize,
+}
+
+/// `None` if the driver (before CUDA 12.4) cannot tell. Only the first and the last of the `parameters` are asked for: an
+/// index past the last is an error, which tools such as compute-sanitizer report.
+fn arguments(function: sys::CUfunction, parameters: usize) -> Option<Arguments> {
+    let Some(last) = parameters.checked_sub(1) else { return Some(Arguments { first: 0, end: 0 }) };
+    let get = |index: usize| {
+        let (mut offset, mut bytes) = (0, 0);
+        // SAFETY: the function is alive and has the parameter, both places for the results are valid.
+        match unsafe { sys::cuFuncGetParamInfo(function, index, &mut offset, &mut bytes) } {
+            sys::CUDA_SUCCESS => Some((offset, offset + bytes)),
+            _ => None,
+        }
+    };
+    Some(Arguments { first: get(0)?.0, end: get(last)?.1 })
 }
 
 /// The text of an entry from its name to its body.

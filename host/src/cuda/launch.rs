@@ -4,9 +4,10 @@ use std::ffi::c_void;
 use std::ptr;
 
 use cuda_driver::sys::{self, CUlaunchAttribute, CUlaunchConfig};
+use cuda_std::kernel::ArgBuffer;
 
 use super::context::Context;
-use super::function::{Function, FunctionLimits};
+use super::function::{Arguments, Function, FunctionLimits};
 use super::module::PtxFamily;
 use super::shape::{LaunchConfig, PORTABLE_CLUSTER};
 use super::status::check;
@@ -38,7 +39,15 @@ impl Context {
         self.make_current()?;
         let function = self.function(family, kernel)?;
         cfg.check(kernel, function.limits(), self.info())?;
-        let mut size = check_arguments(&function, args)?;
+        let (first, mut size) = check_arguments(&function, args)?;
+        // The arguments where the driver looks for them; nearly always that is where they are.
+        let mut moved;
+        let args = if first > 0 {
+            moved = [0u64; MOST_ARGUMENT_BYTES / 8];
+            moved_by(first, args, &mut moved)
+        } else {
+            args
+        };
         function.allow(cfg.shared_bytes, cfg.cluster > PORTABLE_CLUSTER)?;
         let mut extra: [*mut c_void; 5] = [
             sys::CU_LAUNCH_PARAM_BUFFER_POINTER,
@@ -161,13 +170,33 @@ fn occupancy(function: &Function, threads: u32, shared_bytes: u32) -> Result<u32
     Ok(u32::try_from(blocks).unwrap_or(0))
 }
 
-/// The size to tell the driver, which reads as much as the kernel takes; padding at the end is allowed.
+/// Room for arguments that are moved.
+const MOST_ARGUMENT_BYTES: usize = ArgBuffer::CAPACITY + LARGEST_ALIGNMENT;
+/// Of tensor maps.
+const LARGEST_ALIGNMENT: usize = 64;
+
+/// The arguments behind `first` bytes of nothing.
+#[cold]
+fn moved_by<'a>(first: usize, args: &[u8], to: &'a mut [u64; MOST_ARGUMENT_BYTES / 8]) -> &'a [u8] {
+    let to: &mut [u8] = bytes_of(to);
+    to[first..first + args.len()].copy_from_slice(args);
+    &to[..first + args.len()]
+}
+
+fn bytes_of(words: &mut [u64]) -> &mut [u8] {
+    // SAFETY: any bytes are words and words are bytes; the borrow goes on.
+    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
+}
+
+/// Where the driver looks for the first argument, and the size to tell it, up to which it reads; padding at the end is
+/// allowed.
 #[inline]
-fn check_arguments(function: &Function, args: &[u8]) -> Result<usize> {
-    const LARGEST_ALIGNMENT: usize = 16;
-    let Some(required) = function.argument_bytes() else { return Ok(args.len()) };
-    if args.len() >= required && args.len() - required < LARGEST_ALIGNMENT {
-        return Ok(required);
+fn check_arguments(function: &Function, args: &[u8]) -> Result<(usize, usize)> {
+    let Some(Arguments { first, end }) = function.arguments() else { return Ok((0, args.len())) };
+    let required = end - first;
+    let fits = first < LARGEST_ALIGNMENT && args.len() <= ArgBuffer::CAPACITY;
+    if fits && args.len() >= required && args.len() - required < LARGEST_ALIGNMENT {
+        return Ok((first, end));
     }
     let (required, got) = (format!("{required} bytes"), format!("{} bytes", args.len()));
     Err(Error::Parameter { op: function.name(), arg: "arguments", required, got })
@@ -176,6 +205,14 @@ fn check_arguments(function: &Function, args: &[u8]) -> Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arguments_move_to_where_the_driver_looks() {
+        let mut room = [0; MOST_ARGUMENT_BYTES / 8];
+        let args: Vec<u8> = (1..=100).collect();
+        let moved = moved_by(48, &args, &mut room);
+        assert_eq!((&moved[..48], &moved[48..]), (&[0; 48][..], &args[..]));
+    }
 
     #[test]
     fn attributes_are_counted() {

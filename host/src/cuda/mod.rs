@@ -20,6 +20,7 @@ mod module;
 mod shape;
 mod status;
 mod stream;
+mod tensor_map;
 #[cfg(test)]
 mod tests;
 
@@ -32,6 +33,7 @@ pub use graph::Graph;
 pub use module::{Module, ModuleLoad, PtxArch, PtxFamily};
 pub use shape::LaunchConfig;
 pub use stream::Stream;
+pub use tensor_map::{RANK, Tiled};
 
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};

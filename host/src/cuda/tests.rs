@@ -181,7 +181,7 @@ fn plain_large_shared_clustered_and_cooperative_launches_run() {
             assert!(context.max_active_clusters(&FAMILY, "add", &cfg)? >= 1);
         }
         let add = context.function(&FAMILY, "add")?;
-        println!("add: {} registers, arguments {:?} bytes", add.registers(), add.argument_bytes());
+        println!("add: {} registers, arguments {:?} bytes", add.registers(), add.arguments());
         println!("{:?}", context.module_loads());
         assert_eq!(context.module_loads().iter().filter(|load| load.kernel == "add").count(), 1);
         Ok(())
@@ -202,7 +202,7 @@ fn launches_that_cannot_work_are_refused_with_a_reason() {
         let huge = LaunchConfig { grid: [1 << 20, 1, 1], cooperative: true, ..PLAIN };
         assert!(matches!(exact(huge, &[]), Err(Error::LaunchLimit { .. })));
         // Only newer drivers know the size of the arguments.
-        if context.function(&FAMILY, "add")?.argument_bytes().is_some() {
+        if context.function(&FAMILY, "add")?.arguments().is_some() {
             // SAFETY: the launch does not take place.
             let error = unsafe { context.launch(&FAMILY, "add", &PLAIN, &[0; 8], stream) }.unwrap_err();
             assert_eq!(error.to_string(), "add: `arguments` must be 16 bytes, got 8 bytes");

@@ -11,9 +11,13 @@ use crate::tensor::Tensor;
 /// Lengths and starts must be in range.
 pub fn masked_softmax(x: &Tensor, parameters: &MaskedSoftmax) -> Result<Vec<f64>> {
     masked_softmax_shape(x, parameters)?;
-    let (&cols, outer) = x.shape().split_last().unwrap_or((&0, &[]));
-    let scores = x.to_f64()?;
-    let like_x = |tensor: &Tensor| tensor.expand(x.shape())?.to_f64();
+    softmax_of(x.shape(), &x.to_f64()?, parameters)
+}
+
+/// That of scores of a shape; the arguments have been checked.
+pub(super) fn softmax_of(shape: &[usize], scores: &[f64], parameters: &MaskedSoftmax) -> Result<Vec<f64>> {
+    let (&cols, outer) = shape.split_last().unwrap_or((&0, &[]));
+    let like_x = |tensor: &Tensor| tensor.expand(shape)?.to_f64();
     let like_rows = |tensor: Option<&Tensor>, default: usize| match tensor {
         Some(tensor) => tensor.expand(outer)?.to_f64(),
         None => Ok(vec![default as f64; outer.iter().product()]),

@@ -1,5 +1,6 @@
 //! The operations in float64 on the CPU, written as the formulas are: what results are compared with.
 
+mod attention_scores;
 mod cross_entropy;
 mod elementwise;
 mod embedding;
@@ -13,6 +14,7 @@ mod norms;
 mod permute;
 mod softmax_backward;
 
+pub use attention_scores::attention_scores;
 pub use cross_entropy::cross_entropy_backward;
 pub use elementwise::{add, dropout};
 pub use embedding::{embedding, embedding_backward};

@@ -35,6 +35,8 @@ pub mod flag {
     pub const WIDE: u32 = 16;
     /// Whole packs of bias, addend, aux and result start at multiples of 16 bytes.
     pub const PACKED: u32 = 32;
+    /// There is a tensor map of the result, and nothing to do but alpha, a bias and an activation.
+    pub const STORED: u32 = 64;
 }
 
 /// The parameters.

@@ -84,7 +84,7 @@ impl Side {
         let place = self.along * self.pitch() + self.across;
         for i in 0..self.turns {
             let exists = line + i * self.step.0 < self.extent && term + i * self.step.1 < end;
-            let from = if exists { start + i as i64 * stride } else { 0 };
+            let from = start + i as i64 * stride;
             let to = place + i * (self.step.1 * self.pitch() + self.step.0);
             // SAFETY: the caller's contract; only what exists is read.
             unsafe { stage.copy_4_async(to, self.source, from as usize, exists) };

@@ -7,7 +7,7 @@
 //! | kernel | operands | for |
 //! | --- | --- | --- |
 //! | [`tensor_cores()`](fn@tensor_cores) | 16-bit, rows along k or across it | everything that is not below |
-//! | [`warpgroups()`](fn@warpgroups) | the same | the same, on Hopper: a family of its own |
+//! | [`pipelined()`](fn@pipelined) | the same | the same, on Hopper: a family of its own |
 //! | [`thin()`](fn@thin) | 16-bit, rows along k, m ≤ 16 | decoding: b is read once, 16 bytes at a time |
 //! | [`cuda_cores()`](fn@cuda_cores) | f32, any strides | f32 |
 //! | [`reduce()`](fn@reduce) | f32 partial sums | adding up the splits of k, in their order |
@@ -28,6 +28,8 @@
 
 #[cfg(feature = "matmul")]
 mod alignment;
+#[cfg(feature = "matmul_hopper")]
+mod consumer;
 mod epilogue;
 #[cfg(feature = "matmul")]
 mod f32_tiles;
@@ -35,14 +37,15 @@ mod f32_tiles;
 mod few_rows;
 #[cfg(feature = "matmul")]
 mod half_tiles;
+#[cfg(feature = "matmul_hopper")]
+mod piped_tiles;
 mod place;
+#[cfg(feature = "matmul")]
 mod side;
 #[cfg(feature = "matmul")]
 mod slopes;
 #[cfg(feature = "matmul")]
 mod splits;
-#[cfg(feature = "matmul_hopper")]
-mod wide_tiles;
 
 #[cfg(feature = "matmul")]
 pub use alignment::*;
@@ -53,13 +56,13 @@ pub use f32_tiles::*;
 pub use few_rows::*;
 #[cfg(feature = "matmul")]
 pub use half_tiles::*;
+#[cfg(feature = "matmul_hopper")]
+pub use piped_tiles::*;
 pub use place::{BAND, Blocks};
 #[cfg(feature = "matmul")]
 pub use slopes::*;
 #[cfg(feature = "matmul")]
 pub use splits::*;
-#[cfg(feature = "matmul_hopper")]
-pub use wide_tiles::*;
 
 use cuda_std::plain_parameter;
 
@@ -121,5 +124,23 @@ mod expectations {
         "tensor_cores_bf16_4_8_2_2_2_4_0_0 ==24 ldmatrix.sync.aligned.m8n8.x4.trans",
         "tensor_cores_f16_2_4_2_2_4_3_1_1 ==32 mma.sync.aligned.m16n8k16",
         "thin_bf16_1 ==8 mma.sync.aligned.m16n8k16"
+    );
+}
+
+/// As above: four products of 16 terms in the first turn and in all others, a load of a box for each operand (four of 64 lines where b's rows are
+/// neighbours), and a store of each chunk in each of four activations.
+#[cfg(all(target_arch = "nvptx64", feature = "matmul_hopper"))]
+mod expectations_of_pipelines {
+    macro_rules! expect {
+        ($($line:literal),*) => {$(
+            core::arch::global_asm!(concat!("//@expect matmul_hopper_pipelined_", $line));
+        )*};
+    }
+    expect!(
+        "bf16_2_128_4_1_1 ==8 wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16",
+        "bf16_2_128_4_1_1 ==2 cp.async.bulk.tensor.4d.shared::cluster",
+        "f16_2_128_4_1_0 ==5 cp.async.bulk.tensor.4d.shared::cluster",
+        "bf16_2_128_4_1_1 ==64 stmatrix.sync.aligned.m8n8.x4",
+        "bf16_2_128_4_1_1 ==2 setmaxnreg"
     );
 }

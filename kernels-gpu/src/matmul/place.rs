@@ -1,5 +1,6 @@
 //! Which tile of which product a block computes.
 
+use cuda_std::bits;
 use cuda_std::divide::Divisor;
 use cuda_std::thread;
 
@@ -25,6 +26,8 @@ pub struct Blocks {
     pub inner: Divisor,
     /// Rows of tiles.
     pub rows: u32,
+    /// Tiles of all splits of all products.
+    pub total: u32,
 }
 
 /// A block's work.
@@ -33,15 +36,21 @@ pub(super) struct Place {
     pub tile_row: u32,
     pub tile_col: u32,
     pub split: u32,
-    outer: u32,
-    inner: u32,
+    pub outer: u32,
+    pub inner: u32,
 }
 
 impl Blocks {
     /// The running block's.
     #[inline(always)]
     pub(super) fn place(&self) -> Place {
-        let (rest, tile) = self.tiles.div_rem(thread::block_idx_x());
+        self.at(thread::block_idx_x())
+    }
+
+    /// Number `index` of the total.
+    #[inline(always)]
+    pub(super) fn at(&self, index: u32) -> Place {
+        let (rest, tile) = self.tiles.div_rem(index);
         let (rest, split) = self.splits.div_rem(rest);
         let (outer, inner) = self.inner.div_rem(rest);
         let (band, in_band) = self.band.div_rem(tile);
@@ -59,7 +68,8 @@ impl Place {
     /// Where the block's matrix of a batch begins.
     #[inline(always)]
     pub fn of(self, matrix: Matrix) -> i64 {
-        self.outer as i64 * matrix.outer + self.inner as i64 * matrix.inner
+        // Opaque, so that no multiples of the steps are kept for it in registers of kernels that stay for several tiles.
+        bits::opaque_64((self.outer as i64 * matrix.outer + self.inner as i64 * matrix.inner) as u64) as i64
     }
 }
 

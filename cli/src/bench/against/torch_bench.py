@@ -436,6 +436,16 @@ def linear_backward(case):
     return Work(function, case.each(arguments))
 
 
+def attention_scores(case):
+    """The shape is [batch.., m, n, k]: m queries and n keys of k numbers."""
+    *batch, m, n, k = case.shape
+
+    def function(q, keys):
+        return torch.softmax(torch.matmul(q, keys.mT) * k**-0.5, -1)
+
+    return Work(function, case.each(lambda: (case.numbers(*batch, m, k), case.numbers(*batch, n, k))))
+
+
 OPS = {
     "masked_softmax": masked_softmax,
     "masked_softmax_backward": masked_softmax_backward,
@@ -466,6 +476,7 @@ OPS = {
     "matmul": matmul,
     "linear": linear,
     "linear_backward": linear_backward,
+    "attention_scores": attention_scores,
     "copy": copy,
 }
 

@@ -31,6 +31,25 @@ const HEADS: [Extents; 2] = [extents(128, 384, 384, 64), extents(128, 384, 64, 3
 /// Nothing is a multiple of 8.
 const ODD: [Extents; 2] = [extents(1, 1023, 2047, 1025), extents(1, 3001, 4095, 1021)];
 
+/// How many random shapes of each kind there are, and between which extents.
+const RANDOM: usize = 40;
+const RANDOM_EXTENTS: (f64, f64) = (16.0, 8192.0);
+
+/// Shapes with extents spread evenly over their logarithms: multiples of 8, or none of them. The same ones each time.
+fn random_shapes(multiples: bool) -> Vec<Extents> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut extent = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let share = (state >> 11) as f64 / (1u64 << 53) as f64;
+        let (low, high) = RANDOM_EXTENTS;
+        let extent = (low.ln() + share * (high / low).ln()).exp() as usize / 8 * 8;
+        if multiples { extent } else { extent + 1 + (state % 7) as usize }
+    };
+    (0..RANDOM).map(|_| extents(1, extent(), extent(), extent())).collect()
+}
+
 const GELU: Activation = Activation::Gelu(Approximate::Tanh);
 const LARGEST_F32: usize = 4096 * 4096 * 4096;
 
@@ -48,6 +67,7 @@ fn shapes(function: Function, quick: bool) -> Vec<Extents> {
         Function::Matmul(..) => shapes.extend([LAYERS[1], LAYERS[3], HEADS[1]]),
         Function::Linear(GELU, false) => shapes.extend([LAYERS[0], LAYERS[1], LAYERS[2], LAYERS[3]]),
         Function::Linear(..) | Function::LinearBackward(_) => shapes.push(LAYERS[1]),
+        Function::AttentionScores => shapes.push(HEADS[0]),
     }
     shapes
 }
@@ -59,7 +79,13 @@ pub fn cases(setting: &Setting, op: &'static str, functions: &[Function]) -> Vec
         for dtype in setting.dtypes(FLOATS) {
             for e in shapes(function, setting.quick) {
                 if dtype != DType::F32 || e.batch * e.m * e.n * e.k <= LARGEST_F32 {
-                    cases.push(case(op, function, e, dtype));
+                    cases.push(case(op, function, e, dtype, ""));
+                }
+            }
+            if function == Function::Matmul(false, true) && dtype != DType::F32 && !setting.quick {
+                for (note, multiples) in [(" random", true), (" random odd", false)] {
+                    let shapes = random_shapes(multiples).into_iter();
+                    cases.extend(shapes.map(|e| case(op, function, e, dtype, note)));
                 }
             }
         }
@@ -67,10 +93,11 @@ pub fn cases(setting: &Setting, op: &'static str, functions: &[Function]) -> Vec
     cases
 }
 
-fn case(op: &'static str, function: Function, e: Extents, dtype: DType) -> Case {
+/// `note` tells shapes of a kind from others.
+fn case(op: &'static str, function: Function, e: Extents, dtype: DType, note: &str) -> Case {
     let shape = if e.batch == 1 { vec![e.m, e.n, e.k] } else { vec![e.batch, e.m, e.n, e.k] };
     let bytes = function.bytes(e, dtype);
-    let case = Case::new(op, &shape, dtype, function.variant(), bytes, move |data, sets| {
+    let case = Case::new(op, &shape, dtype, function.variant() + note, bytes, move |data, sets| {
         prepare(data, sets, function, e, dtype)
     });
     let case = match function {
@@ -81,6 +108,7 @@ fn case(op: &'static str, function: Function, e: Extents, dtype: DType) -> Case 
         Function::LinearBackward(activation) => {
             case.torch([("activation", activation_name(activation).into())])
         }
+        Function::AttentionScores => case.torch([]),
     };
     case.flops(function.flops(e))
 }
@@ -112,6 +140,20 @@ fn prepare(data: &Data, sets: usize, function: Function, e: Extents, dtype: DTyp
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn random_shapes_are_the_same_each_time_and_of_their_kind() {
+        for multiples in [true, false] {
+            let shapes = random_shapes(multiples);
+            assert_eq!((shapes.len(), &shapes), (RANDOM, &random_shapes(multiples)));
+            let extents = || shapes.iter().flat_map(|e| [e.m, e.n, e.k]);
+            assert!(
+                extents()
+                    .all(|extent| (16..=8200).contains(&extent) && extent.is_multiple_of(8) == multiples)
+            );
+            assert!(extents().any(|extent| extent < 64) && extents().any(|extent| extent > 4096));
+        }
+    }
 
     #[test]
     fn floors_are_the_operands_and_the_result_once() {

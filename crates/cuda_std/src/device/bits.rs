@@ -17,6 +17,13 @@ pub fn opaque(mut word: u32) -> u32 {
 }
 
 #[inline(always)]
+pub fn opaque_64(mut word: u64) -> u64 {
+    // SAFETY: a comment.
+    unsafe { core::arch::asm!("// {0}", inout(reg64) word, options(pure, nomem, nostack, preserves_flags)) };
+    word
+}
+
+#[inline(always)]
 pub fn shift_left(word: u32, by: u32) -> u32 {
     let shifted;
     // SAFETY: arithmetic.

@@ -63,3 +63,15 @@ pub unsafe fn load_matrices<T: Copy, const COUNT: usize, const TRANSPOSED: bool>
     }
     loaded
 }
+
+#[inline(always)]
+pub unsafe fn store_matrices<T: Copy>(raw: RawShared, index: u32, words: [u32; 4]) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{}], {{ {}, {}, {}, {} }};",
+            in(reg32) raw.element::<T>(index), in(reg32) words[0], in(reg32) words[1], in(reg32) words[2],
+            in(reg32) words[3], options(nostack, preserves_flags)
+        );
+    }
+}

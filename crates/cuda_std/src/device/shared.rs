@@ -21,6 +21,35 @@ impl RawShared {
 }
 
 core::arch::global_asm!(".extern .shared .align 128 .b8 warpwright_dynamic_shared[];");
+// The same memory: arrays without a size begin at one place, at a multiple of the largest alignment.
+core::arch::global_asm!(".extern .shared .align 1024 .b8 warpwright_dynamic_slabs[];");
+
+/// As `dynamic`, at a multiple of 1024 bytes; the launch ends where that does not hold.
+#[inline(always)]
+pub fn dynamic_slabs(offset: u32, _length: u32, _size: u32) -> RawShared {
+    let base: u32;
+    // SAFETY: takes an address.
+    unsafe {
+        asm!(
+            "mov.u32 {}, warpwright_dynamic_slabs;", out(reg32) base,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    RawShared(base + offset)
+}
+
+/// Ends the launch where dynamic shared memory does not begin at a multiple of 1024 bytes.
+#[inline(always)]
+pub fn expect_slabs() {
+    let RawShared(base) = dynamic(0, 0, 1);
+    // SAFETY: touches nothing.
+    unsafe {
+        asm!(
+            "{{ .reg .pred %off; .reg .b32 %low; and.b32 %low, {}, 1023; setp.ne.b32 %off, %low, 0; @%off trap; }}",
+            in(reg32) base, options(nostack, preserves_flags)
+        );
+    }
+}
 
 #[inline(always)]
 pub fn dynamic(offset: u32, _length: u32, _size: u32) -> RawShared {

@@ -16,6 +16,18 @@ pub fn fence_copies() {
 }
 
 #[inline(always)]
+pub fn shrink_registers<const COUNT: u32>() {
+    // SAFETY: the caller's contract: the whole warpgroup calls.
+    unsafe { asm!("setmaxnreg.dec.sync.aligned.u32 {};", const COUNT, options(nostack, preserves_flags)) };
+}
+
+#[inline(always)]
+pub fn grow_registers<const COUNT: u32>() {
+    // SAFETY: as above.
+    unsafe { asm!("setmaxnreg.inc.sync.aligned.u32 {};", const COUNT, options(nostack, preserves_flags)) };
+}
+
+#[inline(always)]
 pub fn wait<const PENDING: u32>() {
     // SAFETY: a barrier to the compiler.
     unsafe { asm!("wgmma.wait_group.sync.aligned {};", const PENDING, options(nostack, preserves_flags)) };
@@ -42,24 +54,30 @@ macro_rules! products {
     };
     ($columns:literal, $sums:literal, $name:ident, $types:literal, $list:literal, [$($i:literal)*]) => {
         #[inline(always)]
-        unsafe fn $name<const A: u32, const B: u32>(sums: &mut [f32; $sums], a: [u64; 4], b: [u64; 4]) {
+        unsafe fn $name<const A: u32, const B: u32>(
+            sums: &mut [f32; $sums],
+            a: [u64; 4],
+            b: [u64; 4],
+            more: bool,
+        ) {
             // SAFETY: the caller's contract.
             unsafe {
                 asm!(
+                    "{{ .reg .pred %more; setp.ne.b32 %more, {more}, 0;",
                     "wgmma.fence.sync.aligned;",
                     concat!("wgmma.mma_async.sync.aligned.m64n", $columns, "k16.f32.", $types,
-                        " {{", $list, "}}, {a0}, {b0}, 1, 1, 1, {ta}, {tb};"),
+                        " {{", $list, "}}, {a0}, {b0}, %more, 1, 1, {ta}, {tb};"),
                     concat!("wgmma.mma_async.sync.aligned.m64n", $columns, "k16.f32.", $types,
                         " {{", $list, "}}, {a1}, {b1}, 1, 1, 1, {ta}, {tb};"),
                     concat!("wgmma.mma_async.sync.aligned.m64n", $columns, "k16.f32.", $types,
                         " {{", $list, "}}, {a2}, {b2}, 1, 1, 1, {ta}, {tb};"),
                     concat!("wgmma.mma_async.sync.aligned.m64n", $columns, "k16.f32.", $types,
                         " {{", $list, "}}, {a3}, {b3}, 1, 1, 1, {ta}, {tb};"),
-                    "wgmma.commit_group.sync.aligned;",
+                    "wgmma.commit_group.sync.aligned; }}",
                     $(inout(reg32) sums[$i],)*
                     a0 = in(reg64) a[0], a1 = in(reg64) a[1], a2 = in(reg64) a[2], a3 = in(reg64) a[3],
                     b0 = in(reg64) b[0], b1 = in(reg64) b[1], b2 = in(reg64) b[2], b3 = in(reg64) b[3],
-                    ta = const A, tb = const B, options(nostack, preserves_flags)
+                    more = in(reg32) more as u32, ta = const A, tb = const B, options(nostack, preserves_flags)
                 );
             }
         }
@@ -103,30 +121,43 @@ products!(
      35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63]
 );
 
+products!(
+    64,
+    32,
+    f16_64,
+    bf16_64,
+    finish_64,
+    "{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}, {15}, {16}, \
+         {17}, {18}, {19}, {20}, {21}, {22}, {23}, {24}, {25}, {26}, {27}, {28}, {29}, {30}, {31}",
+    [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31]
+);
+
 macro_rules! dispatch {
-    ($($name:ident: $wide:ident, $narrow:ident;)*) => {$(
+    ($($name:ident: $wide:ident, $narrow:ident, $least:ident;)*) => {$(
         #[inline(always)]
         pub unsafe fn $name<const SUMS: usize, const A: u32, const B: u32>(
             sums: &mut [f32; SUMS],
             a: Operand,
             b: Operand,
+            more: bool,
         ) {
             let (a, b) = (a.steps(), b.steps());
             let sums = (&raw mut *sums).cast::<f32>();
             // SAFETY: as many sums as each function takes; the rest is the caller's contract.
             unsafe {
                 match const { SUMS } {
-                    128 => $wide::<A, B>(&mut *sums.cast(), a, b),
-                    64 => $narrow::<A, B>(&mut *sums.cast(), a, b),
-                    _ => const { assert!(SUMS == 128 || SUMS == 64, "64 rows of 128 or 256 columns") },
+                    128 => $wide::<A, B>(&mut *sums.cast(), a, b, more),
+                    64 => $narrow::<A, B>(&mut *sums.cast(), a, b, more),
+                    32 => $least::<A, B>(&mut *sums.cast(), a, b, more),
+                    _ => const { assert!(SUMS == 128 || SUMS == 64 || SUMS == 32, "64, 128 or 256 columns") },
                 }
             }
         }
     )*};
 }
 dispatch! {
-    multiply_f16: f16_256, f16_128;
-    multiply_bf16: bf16_256, bf16_128;
+    multiply_f16: f16_256, f16_128, f16_64;
+    multiply_bf16: bf16_256, bf16_128, bf16_64;
 }
 
 #[inline(always)]
@@ -137,7 +168,8 @@ pub unsafe fn finish<const SUMS: usize>(sums: &mut [f32; SUMS]) {
         match const { SUMS } {
             128 => finish_256(&mut *sums.cast()),
             64 => finish_128(&mut *sums.cast()),
-            _ => const { assert!(SUMS == 128 || SUMS == 64, "64 rows of 128 or 256 columns") },
+            32 => finish_64(&mut *sums.cast()),
+            _ => const { assert!(SUMS == 128 || SUMS == 64 || SUMS == 32, "64, 128 or 256 columns") },
         }
     }
 }

@@ -49,6 +49,15 @@ pub unsafe fn copy_part<T: Copy>(
 
 #[inline(always)]
 #[track_caller]
+pub unsafe fn copy_pack_if<T: Copy>(to: RawShared, index: u32, source: RawView, from: usize, when: bool) {
+    if when {
+        // SAFETY: the checker tests the accesses.
+        unsafe { copy_pack::<T>(to, index, source, from, 16 / size_of::<T>() as u32) }
+    }
+}
+
+#[inline(always)]
+#[track_caller]
 pub unsafe fn copy_4<T: Copy>(to: RawShared, index: u32, source: RawView, from: usize, when: bool) {
     // SAFETY: the checker tests the accesses.
     unsafe {

@@ -13,6 +13,11 @@ pub fn opaque(word: u32) -> u32 {
 }
 
 #[inline(always)]
+pub fn opaque_64(word: u64) -> u64 {
+    word
+}
+
+#[inline(always)]
 pub fn shift_left(word: u32, by: u32) -> u32 {
     word.checked_shl(by).unwrap_or(0)
 }

@@ -1,5 +1,5 @@
 use super::shared::RawShared;
-use simt::matrix::{Widen, load_matrices as load, multiply_16x8x16};
+use simt::matrix::{Widen, load_matrices as load, multiply_16x8x16, store_matrices as store};
 
 pub(super) struct F16;
 impl Widen for F16 {
@@ -33,4 +33,11 @@ pub unsafe fn load_matrices<T: Copy, const COUNT: usize, const TRANSPOSED: bool>
 ) -> [u32; COUNT] {
     // SAFETY: the checker tests the accesses.
     unsafe { load::<COUNT, TRANSPOSED>(raw.bytes(), index as usize * size_of::<T>()) }
+}
+
+#[inline(always)]
+#[track_caller]
+pub unsafe fn store_matrices<T: Copy>(raw: RawShared, index: u32, words: [u32; 4]) {
+    // SAFETY: the checker tests the accesses.
+    unsafe { store(raw.bytes(), index as usize * size_of::<T>(), words) }
 }

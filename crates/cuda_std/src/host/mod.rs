@@ -2,6 +2,7 @@
 
 pub mod async_copy;
 pub mod atomic;
+pub mod barrier;
 pub mod bits;
 pub mod cluster;
 pub mod float;
@@ -10,6 +11,7 @@ pub mod matrix;
 pub mod packed;
 pub mod shared;
 pub mod thread;
+pub mod tma;
 pub mod warp;
 pub mod warpgroup;
 

@@ -10,9 +10,16 @@ pub fn address(raw: RawShared) -> u32 {
     raw.bytes().byte_offset()
 }
 
-/// Values are sequentially consistent here.
 #[inline(always)]
-pub fn fence_copies() {}
+pub fn fence_copies() {
+    simt::bulk::fence_proxy();
+}
+
+#[inline(always)]
+pub fn shrink_registers<const COUNT: u32>() {}
+
+#[inline(always)]
+pub fn grow_registers<const COUNT: u32>() {}
 
 #[inline(always)]
 #[track_caller]
@@ -28,12 +35,14 @@ macro_rules! products {
             sums: &mut [f32; SUMS],
             a: Operand,
             b: Operand,
+            more: bool,
         ) {
-            for descriptors in a.steps().into_iter().zip(b.steps()) {
+            for (step, descriptors) in a.steps().into_iter().zip(b.steps()).enumerate() {
                 let product = Product {
                     columns: 2 * SUMS,
                     descriptors: descriptors.into(),
                     transposed: [A == 1, B == 1],
+                    more: more || step > 0,
                 };
                 multiply::<$element>(product, sums);
             }

@@ -3,10 +3,12 @@
 use cuda_std::divide::Divisor;
 use cuda_std::global::RawView;
 use cuda_std::kernel::Kernel;
+use cuda_std::tma::TensorMap;
 use cuda_std::{Float, Global, GlobalMut, Half};
 use kernels_gpu::matmul::{self as kernels, BAND, Blocks, Epilogue, Matrix, Product, activation, flag};
 
 use super::layout::{Layout, lines};
+use super::maps;
 use super::plan::{Choice, Plan, Request, Target, instance};
 use super::problem::Problem;
 use crate::dtype::{DType, Element};
@@ -82,7 +84,7 @@ fn dispatch(
                 Plan::new(&Request::new(problem, layout, [true; 2]), Target::of(y.device()), problem.choice);
             let Choice::CudaCores { index } = plan.choice else { unreachable!("f32 has no other kernel") };
             let kernel = &kernels::cuda_cores::ALL[index];
-            product::<f32>(problem, layout, plan, kernel, operands, behind, y)
+            product::<f32>(problem, layout, plan, Code::Plain(kernel), operands, behind, y)
         }
     }
 }
@@ -99,7 +101,7 @@ where
         + Half
         + kernels::tensor_cores::Instances
         + kernels::thin::Instances
-        + kernels::warpgroups::Instances
+        + kernels::pipelined::Instances
         + kernels::repack::Instances
         + kernels::reduce::Instances,
 {
@@ -123,13 +125,57 @@ where
             };
         }
     }
-    let kernel: &Kernel<kernels::tensor_cores::Args<T>> = match plan.choice {
-        Choice::Thin { index } => &kernels::thin::kernels::<T>()[index],
-        Choice::TensorCores { shape } => &kernels::tensor_cores::kernels::<T>()[instance(shape, plan.sides)],
-        Choice::Warpgroups { shape } => &kernels::warpgroups::kernels::<T>()[instance(shape, plan.sides)],
+    let operands = [&held[0], &held[1]];
+    let code = match plan.choice {
+        Choice::Thin { index } => Code::Plain(&kernels::thin::kernels::<T>()[index]),
+        Choice::TensorCores { shape } => {
+            Code::Plain(&kernels::tensor_cores::kernels::<T>()[instance(shape, plan.sides)])
+        }
+        Choice::Pipelined { shape } => {
+            let map = |i: usize, matrix: &Matrix| {
+                let (lines, terms) = extents[i];
+                let along_k = plan.sides[i].along_k;
+                maps::operand(operands[i], matrix, [lines, terms], layout.batch, along_k, plan.tile[i])
+            };
+            let kernel = &kernels::pipelined::kernels::<T>()[instance(shape, plan.sides)];
+            Code::Piped(kernel, [map(0, &layout.a)?, map(1, &layout.b)?])
+        }
         Choice::CudaCores { .. } => unreachable!("this kernel is for f32"),
     };
-    product::<T>(problem, &layout, plan, kernel, [&held[0], &held[1]], behind, y)
+    product::<T>(problem, &layout, plan, code, operands, behind, y)
+}
+
+/// The kernel of a product.
+#[allow(clippy::large_enum_variant)] // there is one at a time, on the stack of its launch
+enum Code<T: 'static> {
+    /// One that reads operands by their addresses.
+    Plain(&'static Kernel<kernels::tensor_cores::Args<T>>),
+    /// One that reads them through maps.
+    Piped(&'static Kernel<kernels::pipelined::Args<T>>, [TensorMap; 2]),
+}
+
+impl<T: Element> Code<T> {
+    /// # Safety
+    /// As [`crate::Device::launch`]; where a map of the result is given, the epilogue has [`flag::STORED`].
+    unsafe fn launch(
+        &self,
+        device: &crate::Device,
+        grid: Grid,
+        result: Option<TensorMap>,
+        args: kernels::tensor_cores::Args<T>,
+    ) -> Result<()> {
+        // SAFETY: the caller's contract.
+        unsafe {
+            match self {
+                Code::Plain(kernel) => device.launch(kernel, grid, args),
+                Code::Piped(kernel, [map_a, map_b]) => {
+                    let (_, _, bias, addend, aux, out, p) = args;
+                    let result = result.unwrap_or_else(TensorMap::none);
+                    device.launch(kernel, grid, (*map_a, *map_b, result, bias, addend, aux, out, p))
+                }
+            }
+        }
+    }
 }
 
 /// A copy of an operand whose lines start at multiples of 16 bytes, and where it lies.
@@ -181,13 +227,13 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     problem: &Problem,
     layout: &Layout,
     plan: Plan,
-    kernel: &Kernel<kernels::tensor_cores::Args<T>>,
+    code: Code<T>,
     [a, b]: [&Tensor; 2],
     [bias, addend, aux]: Behinds,
     y: &Tensor,
 ) -> Result<()> {
     let (op, device) = (problem.op, y.device());
-    let epilogue = epilogue(problem, layout, [bias, addend, aux], y);
+    let mut epilogue = epilogue(problem, layout, [bias, addend, aux], y);
     let blocks = blocks(op, layout, &plan)?;
     let grid = Grid::new(plan.blocks(layout.products()))?.shared(plan.shared_bytes);
     let (bias, addend) = (read::<T>(bias.as_ref())?, read::<T>(addend.as_ref())?);
@@ -205,10 +251,15 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     };
     let (a, b) = (a.view::<T>()?, b.view::<T>()?);
     if plan.splits == 1 {
+        let mut result = None;
+        if matches!(code, Code::Piped(..)) && storable(&epilogue) {
+            epilogue.flags |= flag::STORED;
+            result = Some(maps::result(y, &layout.out, [layout.m, layout.n], layout.batch)?);
+        }
         let args = (a, b, bias, addend, aux, out, p(epilogue));
         // SAFETY: layout and plan are those of the tensors, of which `Problem` has checked the extents. Memory is
         // freed in the order of the stream.
-        return unsafe { device.launch(kernel, grid, args) };
+        return unsafe { code.launch(device, grid, result, args) };
     }
     let pitch = layout.n.next_multiple_of(4);
     let [outer, inner] = layout.batch;
@@ -229,7 +280,7 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     // SAFETY: as above.
     let no_aux = unsafe { GlobalMut::<T>::from_raw(RawView::none()) };
     // SAFETY: as for one part; `parts` has room for all.
-    unsafe { device.launch(kernel, grid, (a, b, none, none, no_aux, out_of_parts, p(alone)))? };
+    unsafe { code.launch(device, grid, None, (a, b, none, none, no_aux, out_of_parts, p(alone)))? };
     let packs_of_row = layout.n.div_ceil(T::PER_PACK);
     let packs = packs_of_row * layout.m * layout.products();
     let sums = kernels::Partials {
@@ -246,6 +297,14 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     let grid = Grid::covering(packs as u64, reduce.bounds.threads.into())?;
     // SAFETY: the partial sums are those of this layout; a plan with splits has few of them.
     unsafe { device.launch(reduce, grid, (parts.view::<f32>()?, bias, addend, aux, out, sums)) }
+}
+
+/// Whether the accelerator can store the result, with what its kernel does before that.
+fn storable(epilogue: &Epilogue) -> bool {
+    let others = flag::ADDEND | flag::KEEP | flag::SLOPE | flag::WIDE;
+    let whole = epilogue.n.is_multiple_of(8)
+        && maps::mappable(&epilogue.out, size_of::<u16>(), epilogue.m as usize, true);
+    whole && epilogue.flags & (others | flag::PACKED) == flag::PACKED
 }
 
 fn epilogue(problem: &Problem, layout: &Layout, [bias, addend, aux]: Behinds, y: &Tensor) -> Epilogue {
@@ -284,6 +343,7 @@ fn epilogue(problem: &Problem, layout: &Layout, [bias, addend, aux]: Behinds, y:
 fn blocks(op: &'static str, layout: &Layout, plan: &Plan) -> Result<Blocks> {
     let [down, across] = plan.tiles;
     let last = down % BAND as usize;
+    let total = plan.total(layout.products());
     Ok(Blocks {
         tiles: divisor(op, down * across)?,
         band: divisor(op, across * BAND as usize)?,
@@ -291,6 +351,10 @@ fn blocks(op: &'static str, layout: &Layout, plan: &Plan) -> Result<Blocks> {
         splits: divisor(op, plan.splits)?,
         inner: divisor(op, layout.batch[1])?,
         rows: down as u32,
+        total: u32::try_from(total)
+            .ok()
+            .filter(|&total| total < 1 << 31)
+            .ok_or_else(|| too_large(op, total as usize))?,
     })
 }
 

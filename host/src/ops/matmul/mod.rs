@@ -2,6 +2,7 @@
 
 mod launch;
 mod layout;
+mod maps;
 mod plan;
 mod problem;
 #[cfg(test)]

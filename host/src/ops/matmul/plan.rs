@@ -3,13 +3,15 @@
 //! A kernel's blocks run in waves. A full wave takes as long as a multiprocessor's blocks take at the instance's
 //! rate; the last one as long as its fullest multiprocessor takes, but not less than a single block alone, which waits
 //! for its own latencies. No product takes less than its bytes take. Splitting k makes more blocks of less work, and
-//! costs a second launch that reads the partial sums. Rates are measured, on an H200.
+//! costs a second launch that reads the partial sums. Blocks that stay for several tiles take rounds instead of waves,
+//! and fill their pipelines once. Rates are measured, on an H200.
 
 use std::fmt;
 
 use kernels_gpu::matmul as kernels;
 
 use super::layout::{Layout, lines};
+use super::maps::mappable;
 use super::problem::Problem;
 use crate::device::Device;
 use crate::dtype::DType;
@@ -58,6 +60,8 @@ pub(crate) struct Request {
     pub batch: usize,
     pub dtype: DType,
     pub sides: [Side; 2],
+    /// Both operands, as they are or copied, can be read through tensor maps.
+    pub mappable: bool,
 }
 
 impl Request {
@@ -71,13 +75,21 @@ impl Request {
                 None => Side { along_k: matrix.col <= matrix.row, copied: true },
             },
         };
+        let mappable = |matrix, side: &Side, rows: usize| {
+            let lines = if side.along_k { rows } else { layout.k };
+            side.copied || mappable(matrix, dtype.size(), lines, side.along_k)
+        };
+        let sides = [side(&layout.a, layout.m, aligned[0]), side(&layout.b, layout.n, aligned[1])];
         Request {
+            mappable: dtype != DType::F32
+                && mappable(&layout.a, &sides[0], layout.m)
+                && mappable(&layout.b, &sides[1], layout.n),
             m: layout.m,
             n: layout.n,
             k: layout.k,
             batch: layout.products(),
             dtype,
-            sides: [side(&layout.a, layout.m, aligned[0]), side(&layout.b, layout.n, aligned[1])],
+            sides,
         }
     }
 }
@@ -90,8 +102,8 @@ pub enum Choice {
         /// Number in the table of shapes.
         shape: usize,
     },
-    /// `warpgroups`, with tiles of this shape.
-    Warpgroups {
+    /// `pipelined`, with tiles of this shape.
+    Pipelined {
         /// Number in the table of shapes.
         shape: usize,
     },
@@ -124,6 +136,8 @@ pub struct Plan {
     pub k_of_split: usize,
     /// Bytes of shared memory of a block.
     pub shared_bytes: u32,
+    /// Most blocks of a launch, which take several tiles each where there are more.
+    pub most_blocks: u64,
     /// What the model expects, without copies of operands.
     pub microseconds: f64,
 }
@@ -139,6 +153,8 @@ struct Tile {
     resident: u32,
     /// Multiplications and additions of a multiprocessor full of blocks, in each nanosecond.
     rate: f64,
+    /// Of a kernel whose blocks stay for several tiles: the microseconds of a tile beyond its products.
+    staying: Option<f64>,
 }
 
 /// Terms of a split are a multiple of every kernel's depth.
@@ -159,10 +175,10 @@ const ALONE: f64 = 1.4;
 const MEMORY: f64 = 3800.0;
 const CACHE: f64 = 5000.0;
 
-/// Each instance of `tensor_cores` and `warpgroups` in four layouts, for both types alike.
+/// Each instance of `tensor_cores` and `pipelined` in four layouts, for both types alike.
 const LAYOUTS: usize = 4;
 
-/// The instance of `tensor_cores` or `warpgroups` with tiles of a shape, for operands read this way.
+/// The instance of `tensor_cores` or `pipelined` with tiles of a shape, for operands read this way.
 pub fn instance(shape: usize, sides: [Side; 2]) -> usize {
     shape * LAYOUTS + 2 * usize::from(!sides[0].along_k) + usize::from(!sides[1].along_k)
 }
@@ -209,9 +225,14 @@ impl Plan {
         plans
     }
 
+    /// Tiles of all parts of all products.
+    pub fn total(&self, batch: usize) -> u64 {
+        (self.tiles[0] * self.tiles[1] * self.splits) as u64 * batch as u64
+    }
+
     /// Blocks of the launch.
     pub fn blocks(&self, batch: usize) -> u64 {
-        (self.tiles[0] * self.tiles[1] * self.splits) as u64 * batch as u64
+        self.total(batch).min(self.most_blocks)
     }
 }
 
@@ -229,6 +250,7 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
                     shared_bytes: kernels::f32_shared_bytes(rows, cols),
                     resident: kernel.bounds.min_blocks,
                     rate: F32_RATES[index],
+                    staying: None,
                 }
             })
             .collect();
@@ -244,20 +266,25 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
                 cols,
                 shared_bytes: kernels::shared_bytes(rows, cols, of("STEPS") * 16, of("STAGES")),
                 resident: kernel.bounds.min_blocks,
-                rate: HALF_RATES[shape],
+                rate: HALF_RATES[shape] * if target.warpgroups { ON_HOPPER } else { 1.0 },
+                staying: None,
             }
         })
         .collect();
-    let wide = kernels::warpgroups::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
-    tiles.extend(wide.filter(|_| target.warpgroups).map(|(shape, kernel)| {
-        let cols = 2 * kernel.constant("SUMS") as u32;
+    let piped = kernels::pipelined::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
+    // A sum of no terms is left to the others.
+    let fits = target.warpgroups && request.mappable && request.k > 0;
+    tiles.extend(piped.filter(|_| fits).map(|(shape, kernel)| {
+        let of = |name| kernel.constant(name) as u32;
+        let (consumers, cols) = (of("CONSUMERS"), 2 * of("SUMS"));
         Tile {
-            choice: Choice::Warpgroups { shape },
-            rows: kernels::WIDE_ROWS,
+            choice: Choice::Pipelined { shape },
+            rows: consumers * kernels::PIPELINED_ROWS,
             cols,
-            shared_bytes: kernels::wide_shared_bytes(cols, kernel.constant("STAGES") as u32),
+            shared_bytes: kernels::pipelined_shared_bytes(consumers, cols, of("STAGES")),
             resident: kernel.bounds.min_blocks,
-            rate: WIDE_RATES[shape],
+            rate: PIPED_RATES[shape],
+            staying: Some(PIPED_ENDS[shape]),
         }
     }));
     let along_k = request.sides.iter().all(|side| side.along_k);
@@ -274,21 +301,32 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
             resident: kernel.bounds.min_blocks,
             // Bytes are what counts.
             rate: HALF_RATES[0],
+            staying: None,
         });
     }
     tiles
 }
 
-/// Rates of the instances of `cuda_cores`, and of the shapes of `warpgroups` and `tensor_cores`: from the times of
+/// Rates of the instances of `cuda_cores`, and of the shapes of `pipelined` and `tensor_cores`: from the times of
 /// 4096·4096·4096 and 3072·4096·1024.
 const F32_RATES: [f64; 2] = [125.0, 103.0];
-const WIDE_RATES: [f64; 2] = [1900.0, 1630.0];
+const PIPED_RATES: [f64; 4] = [3190.0, 3130.0, 3070.0, 1800.0];
+/// What becomes of the rates of `tensor_cores` on Hopper, in products of few tiles too.
+const ON_HOPPER: f64 = 0.6;
+/// The part of the shorter of products and bytes that the longer does not hide.
+const NOT_HIDDEN: f64 = 0.15;
+/// Microseconds that a tile of each shape of `pipelined` takes to be finished.
+const PIPED_ENDS: [f64; 4] = [1.2, 1.2, 0.8, 0.5];
+/// How much longer it takes to finish a tile of partial sums, which are of twice the bytes and not copied in passing.
+const PARTIAL_END: f64 = 2.0;
+/// Microseconds from the start of such a kernel to its first products.
+const PIPED_FILL: f64 = 1.0;
 const HALF_RATES: [f64; 3] = [1450.0, 1180.0, 920.0];
 
 impl Tile {
     /// `None` for splits without terms, and for partial sums that take too much memory.
     fn plan(&self, request: &Request, target: Target, splits: usize) -> Option<Plan> {
-        let Request { m, n, k, batch, dtype, sides } = *request;
+        let Request { m, n, k, batch, dtype, sides, .. } = *request;
         let k_of_split = k.div_ceil(splits).next_multiple_of(DEPTH).max(DEPTH);
         let partials = if splits > 1 { splits * batch * m * n.next_multiple_of(4) * 4 } else { 0 };
         if k.div_ceil(k_of_split).max(1) != splits || partials > MOST_PARTIALS {
@@ -301,12 +339,20 @@ impl Tile {
         let sms = f64::from(target.sms);
         // Of one block, at its share of a multiprocessor's rate.
         let work = f64::from(self.rows) * f64::from(self.cols) * k_of_split.min(k) as f64 / self.rate / 1e3;
-        let waves = (blocks / (sms * resident)).floor();
-        let rest = ((blocks - waves * sms * resident) / sms).ceil();
-        // An instance whose blocks are alone has been measured alone.
-        let last = if rest > 0.0 { (rest * work).max(work * ALONE.min(resident)) } else { 0.0 };
-        let compute = waves * (resident * work + FILL) + last + if rest > 0.0 { FILL } else { 0.0 };
-        let bytes = (batch * (m * k + n * k + m * n) * dtype.size()) as f64;
+        let compute = match self.staying {
+            Some(end) => {
+                let end = if splits > 1 { end * PARTIAL_END } else { end };
+                PIPED_FILL + (blocks / sms).ceil() * (work + end)
+            }
+            None => {
+                let waves = (blocks / (sms * resident)).floor();
+                let rest = ((blocks - waves * sms * resident) / sms).ceil();
+                // An instance whose blocks are alone has been measured alone.
+                let last = if rest > 0.0 { (rest * work).max(work * ALONE.min(resident)) } else { 0.0 };
+                waves * (resident * work + FILL) + last + if rest > 0.0 { FILL } else { 0.0 }
+            }
+        };
+        let bytes = (batch * (m * k + n * k + m * n) * dtype.size()) as f64 / MEMORY / 1e3;
         let reduce = if splits > 1 { LAUNCH + 2.0 * partials as f64 / CACHE / 1e3 } else { 0.0 };
         Some(Plan {
             choice: self.choice,
@@ -316,7 +362,8 @@ impl Tile {
             splits,
             k_of_split,
             shared_bytes: self.shared_bytes,
-            microseconds: LAUNCH + compute.max(bytes / MEMORY / 1e3) + reduce,
+            most_blocks: if self.staying.is_some() { u64::from(target.sms) } else { u64::MAX },
+            microseconds: LAUNCH + compute.max(bytes) + NOT_HIDDEN * compute.min(bytes) + reduce,
         })
     }
 }
@@ -325,7 +372,7 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self.choice {
             Choice::TensorCores { .. } => "tensor_cores",
-            Choice::Warpgroups { .. } => "warpgroups",
+            Choice::Pipelined { .. } => "pipelined",
             Choice::Thin { .. } => "thin",
             Choice::CudaCores { .. } => "cuda_cores",
         };

@@ -1,4 +1,5 @@
 use super::layout::{Lines, lines};
+use super::maps::mappable;
 use super::plan::{Choice, Plan, Request, Side, Target, instance};
 use crate::dtype::DType;
 use kernels_gpu::matmul::{Matrix, tensor_cores};
@@ -7,7 +8,7 @@ const TARGET: Target = Target { sms: 132, shared_bytes: 228 << 10, warpgroups: f
 const ALONG_K: Side = Side { along_k: true, copied: false };
 
 fn request([m, n, k]: [usize; 3], dtype: DType) -> Request {
-    Request { m, n, k, batch: 1, dtype, sides: [ALONG_K; 2] }
+    Request { m, n, k, batch: 1, dtype, sides: [ALONG_K; 2], mappable: true }
 }
 
 fn plan(shape: [usize; 3], dtype: DType) -> Plan {
@@ -133,9 +134,9 @@ fn a_kernel_can_be_chosen_and_the_fastest_comes_first() {
     let target = Target { warpgroups: true, ..TARGET };
     let request = request([4096, 4096, 4096], DType::BF16);
     let plans = Plan::of_each_kernel(&request, target);
-    assert_eq!(plans.len(), 5);
+    assert_eq!(plans.len(), 7);
     assert_eq!(plans[0], Plan::new(&request, target, None));
-    assert!(matches!(plans[0].choice, Choice::Warpgroups { .. }));
+    assert!(matches!(plans[0].choice, Choice::Pipelined { .. }));
     assert!(plans.windows(2).all(|pair| pair[0].microseconds <= pair[1].microseconds));
     for plan in plans {
         assert_eq!(Plan::new(&request, target, Some(plan.choice)), plan);
@@ -145,4 +146,29 @@ fn a_kernel_can_be_chosen_and_the_fastest_comes_first() {
         Plan::new(&request, target, Some(Choice::Thin { index: 0 })),
         Plan::new(&request, target, None)
     );
+}
+
+#[test]
+fn lines_that_are_one_and_the_same_have_no_map() {
+    let matrix = |row: i64| Matrix { row, col: 1, outer: 0, inner: 0 };
+    assert!(mappable(&matrix(64), 2, 9, true) && mappable(&matrix(0), 2, 1, true));
+    assert!(!mappable(&matrix(0), 2, 9, true) && !mappable(&matrix(-64), 2, 9, true));
+    assert!(!mappable(&matrix(1 << 39), 2, 9, true));
+    let across = Matrix { row: 1, col: 0, outer: 0, inner: 0 };
+    assert!(!mappable(&across, 2, 9, false) && mappable(&across, 2, 1, false));
+}
+
+#[test]
+fn hopper_takes_the_pipelines_unless_they_cannot_read() {
+    let hopper = Target { warpgroups: true, ..TARGET };
+    let large = request([4096, 4096, 4096], DType::BF16);
+    let plan = Plan::new(&large, hopper, None);
+    assert_eq!((plan.choice, plan.tile, plan.blocks(1)), (Choice::Pipelined { shape: 0 }, [128, 256], 132));
+    let few = Plan::new(&request([3072, 1024, 1024], DType::BF16), hopper, None);
+    assert_eq!((few.tile, few.splits), ([192, 128], 1));
+    for request in [Request { mappable: false, ..large }, request([256, 256, 0], DType::BF16)] {
+        assert!(matches!(Plan::new(&request, hopper, None).choice, Choice::TensorCores { .. }));
+    }
+    let split = Plan::new(&request([128, 4096, 4096], DType::BF16), hopper, None);
+    assert!(split.splits > 1 && matches!(split.choice, Choice::Pipelined { .. }), "{split}");
 }

@@ -1,0 +1,296 @@
+//! Copies of boxes of a tensor between global and shared memory, by the unit that knows its shape from a map:
+//! `cp.async.bulk.tensor`, the tensor memory accelerator.
+//!
+//! A load happens when somebody waits for its barrier, on behalf of the thread that issued it: what that thread did not
+//! wait for races with it, and what reads the box without waiting for the barrier finds nothing, or races, too. A store
+//! reads the box when the thread waits for it; whoever has written there since it was issued is in a race with it. It
+//! wants every write to the box to have a proxy fence behind it.
+
+use std::collections::VecDeque;
+use std::panic::Location;
+
+use crate::ctx::{At, Ctx, FULL, Lane, Warp, ctx};
+use crate::fault::{fault, other_of_word};
+use crate::mbarrier;
+use crate::memory::View;
+use crate::report::Kind;
+use crate::shared::SharedView;
+
+/// Dimensions of a tensor, the innermost first.
+pub const RANK: usize = 4;
+/// Bytes of a swizzled line, of a piece that stays whole, and what boxes are aligned to.
+const LINE: usize = 128;
+const PIECE: usize = 16;
+
+/// What a tensor map holds: a tensor of elements of 2 or 4 bytes, and the box that is copied at a time, in lines of at
+/// most 128 bytes whose 16-byte pieces are permuted by the number of the line's 128 bytes among eight.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorMap {
+    /// The tensor's bytes.
+    pub data: View<u8>,
+    /// Bytes of an element.
+    pub element: usize,
+    /// Elements along each dimension.
+    pub extents: [u64; RANK],
+    /// Bytes from one to the next; those of the innermost dimension are neighbours.
+    pub strides: [u64; RANK],
+    /// Elements of a box.
+    pub boxed: [u32; RANK],
+}
+
+impl TensorMap {
+    /// Bytes of a box.
+    fn bytes(&self) -> usize {
+        self.boxed.iter().product::<u32>() as usize * self.element
+    }
+
+    /// Calls `f` for each 16-byte piece of a box: its byte in the box, the byte of the tensor where it begins, and how
+    /// many of its elements exist.
+    fn pieces(&self, at: [i32; RANK], mut f: impl FnMut(usize, usize, usize)) {
+        let [width, rows, depth, last] = self.boxed.map(|extent| extent as usize);
+        let per_piece = PIECE / self.element;
+        let place = |dim: usize, i: usize| i64::from(at[dim]) + i as i64;
+        let exists = |dim: usize, i: i64| (0..self.extents[dim] as i64).contains(&i);
+        for line in 0..rows * depth * last {
+            let [y, z, w] = [line % rows, line / rows % depth, line / rows / depth];
+            let outer = [place(1, y), place(2, z), place(3, w)];
+            let inside = (0..3).all(|i| exists(i + 1, outer[i]));
+            let start: i64 = (0..3).map(|i| outer[i] * self.strides[i + 1] as i64).sum();
+            for piece in 0..width / per_piece {
+                let x = place(0, piece * per_piece);
+                let left = (self.extents[0] as i64 - x).clamp(0, per_piece as i64);
+                let count = if inside && x >= 0 { left as usize } else { 0 };
+                let from = if count > 0 { (start + x * self.element as i64) as usize } else { 0 };
+                f(line * width * self.element + piece * PIECE, from, count);
+            }
+        }
+    }
+
+    /// What the hardware asks of a map and a box.
+    fn check(&self, ctx: &Ctx, shared: SharedView<u8>, at: At) {
+        let line = self.boxed[0] as usize * self.element;
+        let misaligned = (!(self.data.ptr as usize).is_multiple_of(PIECE))
+            .then(|| "the tensor's address".to_owned())
+            .or_else(|| {
+                let strides =
+                    self.strides[1..].iter().find(|&&stride| !(stride as usize).is_multiple_of(PIECE));
+                strides.map(|stride| format!("a stride of {stride} bytes"))
+            });
+        if let Some(what) = misaligned {
+            fault(ctx, Kind::Misaligned, at, None, format!("{what} is no multiple of 16 bytes"));
+        }
+        if !(shared.byte_offset() as usize).is_multiple_of(LINE) {
+            let detail = format!("byte {} of shared memory is no multiple of {LINE}", shared.byte_offset());
+            fault(ctx, Kind::Misaligned, at, None, detail);
+        }
+        let boxed = self.boxed.iter().all(|&extent| (1..=256).contains(&extent));
+        if !boxed || line > LINE || !line.is_multiple_of(PIECE) || self.extents.contains(&0) {
+            let detail = format!("boxes of {:?} elements of a tensor of {:?}", self.boxed, self.extents);
+            fault(ctx, Kind::LaunchLimit, at, None, detail);
+        }
+    }
+}
+
+/// Where byte `byte` of a box lies in shared memory, from the box's start on.
+fn swizzled(shared: SharedView<u8>, byte: usize) -> usize {
+    let start = shared.byte_offset() as usize;
+    let linear = start + byte;
+    (linear ^ ((linear / LINE % 8) * PIECE)) - start
+}
+
+/// Copies the box at these coordinates to shared memory, zeros for what is outside of the tensor, and counts its bytes
+/// at the barrier.
+///
+/// # Safety
+/// As for [`SharedView`] and [`View`].
+#[track_caller]
+pub unsafe fn load_box(
+    to: SharedView<u8>,
+    map: &TensorMap,
+    coordinates: [i32; RANK],
+    barrier: SharedView<u64>,
+    index: usize,
+) {
+    let (ctx, at) = (ctx(), Location::caller());
+    if ctx.stopping.get() {
+        return;
+    }
+    map.check(ctx, to, at);
+    let load = Load { to, map: *map, coordinates, at, lane: ctx.lane.get(), warp: ctx.warp.get() };
+    mbarrier::expect_copy(barrier, index, load, at);
+}
+
+/// A load under way.
+pub(crate) struct Load {
+    to: SharedView<u8>,
+    map: TensorMap,
+    coordinates: [i32; RANK],
+    at: At,
+    lane: *const Lane,
+    warp: *const Warp,
+}
+
+impl Load {
+    pub(crate) fn bytes(&self) -> u32 {
+        self.map.bytes() as u32
+    }
+
+    /// Who has started it.
+    pub(crate) fn issuer(&self) -> (*const Lane, *const Warp) {
+        (self.lane, self.warp)
+    }
+
+    /// Writes the box, as the running lane.
+    pub(crate) fn land(&self) {
+        let Load { to, map, at, .. } = self;
+        map.pieces(self.coordinates, |byte, from, count| {
+            let bytes = count * map.element;
+            let mut piece = [0u8; PIECE];
+            // SAFETY: the checker tests the accesses.
+            unsafe {
+                if bytes == PIECE && from.is_multiple_of(PIECE) {
+                    piece = map.data.load_vector_at::<PIECE>(from, at);
+                } else {
+                    for i in (0..bytes).step_by(2) {
+                        let half = map.data.load_vector_at::<2>(from + i, at);
+                        piece[i..i + 2].copy_from_slice(&half);
+                    }
+                }
+                to.store_vector_at(swizzled(*to, byte), piece, at);
+            }
+        });
+    }
+}
+
+struct Pending {
+    from: SharedView<u8>,
+    map: TensorMap,
+    coordinates: [i32; RANK],
+    at: At,
+    /// Shadow words of the last writers of its pieces.
+    written: Vec<u64>,
+}
+
+/// The stores of a thread that it has not waited for.
+#[derive(Default)]
+pub(crate) struct Stores {
+    groups: VecDeque<Vec<Pending>>,
+    open: Vec<Pending>,
+}
+
+fn with_stores<R>(use_them: impl FnOnce(&mut Stores) -> R) -> R {
+    let ctx = ctx();
+    ctx.warp().copied.set(true);
+    use_them(ctx.lane().stores.borrow_mut().get_or_insert_with(Box::default))
+}
+
+/// Starts to copy the box in shared memory to these coordinates; what is outside of the tensor is dropped.
+///
+/// # Safety
+/// As for [`SharedView`] and [`View`].
+#[track_caller]
+pub unsafe fn store_box(from: SharedView<u8>, map: &TensorMap, coordinates: [i32; RANK]) {
+    let (ctx, at) = (ctx(), Location::caller());
+    if !ctx.stopping.get() {
+        map.check(ctx, from, at);
+        let pieces = if ctx.level.get() == FULL { map.bytes() / PIECE } else { 0 };
+        let written = (0..pieces).map(|piece| last_writer(ctx, from, piece * PIECE)).collect();
+        with_stores(|stores| stores.open.push(Pending { from, map: *map, coordinates, at, written }));
+    }
+}
+
+/// Makes a group of the thread's stores since the last.
+pub fn commit_stores() {
+    with_stores(|stores| {
+        let group = std::mem::take(&mut stores.open);
+        stores.groups.push_back(group);
+    });
+}
+
+/// Waits until at most the thread's last `pending` groups of stores are under way.
+pub fn wait_stores(pending: usize) {
+    let done = with_stores(|stores| {
+        let count = stores.groups.len().saturating_sub(pending);
+        stores.groups.drain(..count).flatten().collect::<Vec<_>>()
+    });
+    done.iter().for_each(Pending::land);
+}
+
+impl Pending {
+    fn land(&self) {
+        let (ctx, at, map) = (ctx(), self.at, &self.map);
+        if ctx.stopping.get() {
+            return;
+        }
+        map.pieces(self.coordinates, |byte, to, count| {
+            let place = swizzled(self.from, byte);
+            if count == 0 {
+                return;
+            }
+            if ctx.level.get() == FULL {
+                self.check_writers(ctx, byte);
+            }
+            // SAFETY: the checker tests the accesses.
+            unsafe {
+                let piece = self.from.load_vector_at::<PIECE>(place, at);
+                let bytes = count * map.element;
+                if bytes == PIECE && to.is_multiple_of(PIECE) {
+                    map.data.store_vector_at(to, piece, at);
+                } else {
+                    for i in (0..bytes).step_by(2) {
+                        map.data.store_vector_at(to + i, [piece[i], piece[i + 1]], at);
+                    }
+                }
+            }
+        });
+    }
+
+    /// The last write to a piece must be from before the store, with a fence of its warp behind it.
+    fn check_writers(&self, ctx: &Ctx, byte: usize) {
+        let word = last_writer(ctx, self.from, byte);
+        let offset = self.from.byte_offset() as usize + swizzled(self.from, byte);
+        if word != self.written[byte / PIECE] {
+            let detail =
+                format!("byte {offset} of shared memory was overwritten while a store of it was under way");
+            fault(ctx, Kind::Race, self.at, Some(other_of_word(ctx, word)), detail);
+        }
+        let of_launch =
+            crate::word::clock(word) >= ctx.base.get() && crate::word::block(word ^ ctx.word.get()) == 0;
+        let mut fenced = true;
+        ctx.for_warps(ctx.block(), |warp| {
+            if warp.index.get() == crate::word::thread(word) / 32 {
+                fenced = warp.proxy_fence.get() >= crate::word::clock(word);
+            }
+        });
+        if of_launch && !fenced {
+            let detail =
+                format!("byte {offset} of shared memory was written without a proxy fence behind it");
+            fault(ctx, Kind::InvalidAccess, self.at, Some(other_of_word(ctx, word)), detail);
+        }
+    }
+}
+
+/// The shadow word of the last write to a piece of a box.
+fn last_writer(ctx: &Ctx, view: SharedView<u8>, byte: usize) -> u64 {
+    let offset = view.byte_offset() as usize + swizzled(view, byte);
+    ctx.block().arena.shadow(PIECE.trailing_zeros(), ctx.time.get()).last_writer(offset)
+}
+
+/// Makes what the thread has written to shared memory visible to copies and products that are started behind the next
+/// barrier: `fence.proxy.async`.
+pub fn fence_proxy() {
+    let ctx = ctx();
+    let warp = ctx.warp();
+    warp.proxy_fence.set(warp.clock.get());
+    ctx.advance(warp, warp.clock.get() + 1);
+}
+
+/// A thread has ended: has it waited for its stores?
+pub(crate) fn check_exit(ctx: &Ctx) {
+    let stores = ctx.lane().stores.borrow();
+    let pending = stores.iter().flat_map(|stores| stores.groups.iter().flatten().chain(&stores.open)).next();
+    if let Some(store) = pending {
+        let detail = "the thread ends before its stores from shared memory have read it".into();
+        crate::fault::record(ctx, Kind::InvalidAccess, crate::site::Site::from(store.at), None, detail);
+    }
+}
