@@ -50,11 +50,23 @@ pub static MATMUL_HOPPER: PtxFamily = family!("matmul_hopper", hopper);
 pub static PERMUTE: PtxFamily = family!("permute", portable);
 /// Operations on each element: GELU, sums, casts, dropout.
 pub static POINTWISE: PtxFamily = family!("pointwise");
+/// Recurrent layers.
+pub static RECURRENT: PtxFamily = family!("recurrent", portable);
 /// Operations along rows with a statistic: layer norm, RMS norm, gradients.
 pub static ROWS: PtxFamily = family!("rows", portable);
 
-static FAMILIES: [&PtxFamily; 9] =
-    [&PROBE, &COLUMN_SUMS, &EMBEDDING, &MASKED_SOFTMAX, &MATMUL, &MATMUL_HOPPER, &PERMUTE, &POINTWISE, &ROWS];
+static FAMILIES: [&PtxFamily; 10] = [
+    &PROBE,
+    &COLUMN_SUMS,
+    &EMBEDDING,
+    &MASKED_SOFTMAX,
+    &MATMUL,
+    &MATMUL_HOPPER,
+    &PERMUTE,
+    &POINTWISE,
+    &RECURRENT,
+    &ROWS,
+];
 
 /// Every family.
 pub fn families() -> &'static [&'static PtxFamily] {

@@ -22,5 +22,7 @@ pub mod permute;
 pub mod pointwise;
 #[cfg(feature = "probe")]
 pub mod probe;
+#[cfg(feature = "recurrent")]
+pub mod recurrent;
 #[cfg(feature = "rows")]
 pub mod rows;
