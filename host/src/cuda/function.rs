@@ -36,6 +36,8 @@ struct Kernel {
     registers: u32,
     local_bytes: u32,
     argument_bytes: Option<usize>,
+    /// Where each argument begins among the packed ones; empty if the driver cannot tell.
+    argument_offsets: Vec<usize>,
     /// Held while the driver's attributes of the kernel are changed.
     opt_in: Mutex<()>,
     /// Dynamic shared memory that launches may ask for so far.
@@ -74,6 +76,7 @@ impl Function {
             registers: get(FunctionAttribute::NumRegisters)?,
             local_bytes: get(FunctionAttribute::LocalSizeBytes)?,
             argument_bytes: argument_bytes(raw, module.parameters),
+            argument_offsets: argument_offsets(raw, module.parameters),
             opt_in: Mutex::new(()),
             shared_allowed: AtomicU32::new(DEFAULT_SHARED.saturating_sub(limits.static_shared)),
             large_clusters: AtomicBool::new(false),
@@ -114,6 +117,11 @@ impl Function {
     /// Bytes of the packed arguments, if the driver can tell.
     pub fn argument_bytes(&self) -> Option<usize> {
         self.0.argument_bytes
+    }
+
+    /// Where each argument begins among the packed ones; empty if the driver cannot tell.
+    pub(super) fn argument_offsets(&self) -> &[usize] {
+        &self.0.argument_offsets
     }
 
     pub(super) fn limits(&self) -> &FunctionLimits {
@@ -160,10 +168,21 @@ impl Kernel {
 /// compute-sanitizer report.
 fn argument_bytes(function: sys::CUfunction, parameters: usize) -> Option<usize> {
     let Some(last) = parameters.checked_sub(1) else { return Some(0) };
+    argument(function, last).map(|(offset, bytes)| offset + bytes)
+}
+
+/// Where each of the `parameters` begins; empty if the driver cannot tell.
+fn argument_offsets(function: sys::CUfunction, parameters: usize) -> Vec<usize> {
+    let offset = |index| argument(function, index).map(|(offset, _)| offset);
+    (0..parameters).map(offset).collect::<Option<_>>().unwrap_or_default()
+}
+
+/// Offset and bytes of a parameter that the function has.
+fn argument(function: sys::CUfunction, index: usize) -> Option<(usize, usize)> {
     let (mut offset, mut bytes) = (0, 0);
     // SAFETY: the function is alive and has the parameter, both places for the results are valid.
-    match unsafe { sys::cuFuncGetParamInfo(function, last, &mut offset, &mut bytes) } {
-        sys::CUDA_SUCCESS => Some(offset + bytes),
+    match unsafe { sys::cuFuncGetParamInfo(function, index, &mut offset, &mut bytes) } {
+        sys::CUDA_SUCCESS => Some((offset, bytes)),
         _ => None,
     }
 }

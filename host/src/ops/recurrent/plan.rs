@@ -92,6 +92,9 @@ impl Plan {
     /// For a layer in one direction.
     pub(super) fn new(problem: &Problem, target: Target) -> Plan {
         let Problem { kind, dtype, steps, batch, hidden, .. } = *problem;
+        if hidden == 0 {
+            return Plan::steps("there are no units");
+        }
         if dtype == DType::F32 {
             return Plan::steps("tensor cores multiply 16-bit weights only");
         }
