@@ -173,6 +173,16 @@ mod tests {
     }
 
     #[test]
+    fn a_block_that_gave_up_is_named_with_its_step() {
+        let slot = Device::cpu().wait_slot("gru").unwrap();
+        if let Place::Cpu(memory, _) = &slot.0 {
+            memory.write(0, &(17 << 32 | 5_u64).to_ne_bytes());
+        }
+        let error = slot.finish().unwrap_err();
+        assert_eq!(error.to_string(), "gru: block 5 waited for other blocks in step 17 and gave up");
+    }
+
+    #[test]
     fn a_word_has_as_many_bits_for_the_value_as_were_asked_for() {
         for (value, want) in [(u64::from(u32::MAX), "4294967295"), (0x1_ffff_fffd, "-3")] {
             let slot = Device::cpu().wide_value_slot("embedding", "tokens", 0, 9, 33).unwrap();

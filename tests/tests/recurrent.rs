@@ -79,7 +79,7 @@ on_each_device! {
 
     /// More steps than slots: these are poisoned and used again.
     fn slots_are_used_again(device: &Device) -> Result<()> {
-        for (kind, dtype, steps) in [(RecurrentKind::Gru, DType::F16, 150), (RecurrentKind::Lstm, DType::BF16, 65)] {
+        for (kind, dtype, steps) in [(RecurrentKind::Gru, DType::F16, 300), (RecurrentKind::Lstm, DType::BF16, 260)] {
             let shape = Shape { lengths: true, ..Shape::new(kind, dtype, [steps, 3, 2, 18]) };
             let network = Network::random(device, shape, 1)?;
             let weights = network.weights();

@@ -73,15 +73,6 @@ impl Context {
             if each.is_empty() { (ptr::null_mut(), extra) } else { (each.as_mut_ptr(), ptr::null_mut()) };
         // SAFETY: as above; `config` points to `attributes`, which outlives the call, as do the pointers to arguments.
         let code = unsafe { sys::cuLaunchKernelEx(&config, function.raw(), each, extra) };
-        if code != 0 && cfg.cooperative {
-            eprintln!("EXPERIMENT: cooperative by pointers {code}");
-            let plain = LaunchConfig { cooperative: false, ..*cfg };
-            let mut attributes = Attributes::new(&plain);
-            let config = attributes.config(&plain, stream.raw());
-            let code = unsafe { sys::cuLaunchKernelEx(&config, function.raw(), each, extra) };
-            eprintln!("EXPERIMENT: plain {code}");
-            return check("cuLaunchKernelEx", code);
-        }
         check("cuLaunchKernelEx", code)
     }
 

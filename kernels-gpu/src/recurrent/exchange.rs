@@ -30,7 +30,7 @@ pub const POISON: u32 = u32::MAX;
 pub struct Ring {
     /// How many there are.
     pub slots: u32,
-    /// A quarter of them, or 0 where each is used once.
+    /// A quarter of them, a power of two, or 0 where each is used once.
     pub period: u32,
     /// Words of a sub-batch in a slot.
     pub words: u32,
@@ -65,7 +65,7 @@ fn is_poisoned(pack: Pack) -> bool {
 }
 
 /// Reads pack i from `at(i)` on where `wanted(i)`, zeros elsewhere, until nothing is poisoned; false where that does
-/// not happen within `patience` polls. All lanes of the warp must call.
+/// not happen within `patience()` polls. All lanes of the warp must call.
 ///
 /// # Safety
 /// The packs exist, aligned to 16 bytes, and are written by relaxed atomics alone.
@@ -74,10 +74,10 @@ pub unsafe fn receive<const PACKS: usize>(
     exchange: GlobalMut<u32>,
     at: impl Fn(usize) -> usize,
     wanted: impl Fn(usize) -> bool,
-    patience: u32,
+    patience: impl Fn() -> u32,
 ) -> ([Pack; PACKS], bool) {
     let mut packs = [[0; 4]; PACKS];
-    let mut left = patience;
+    let mut left = u32::MAX;
     // SAFETY: the caller's contract.
     unsafe {
         for i in 0..PACKS {
@@ -91,10 +91,11 @@ pub unsafe fn receive<const PACKS: usize>(
             if !warp::warp_vote_any(u32::MAX, missing) {
                 return (packs, true);
             }
+            // Asked for where it is needed: a register less elsewhere.
+            left = if left == u32::MAX { patience() } else { left - 1 };
             if left == 0 {
                 return (packs, false);
             }
-            left -= 1;
             thread::spin_wait();
             for i in 0..PACKS {
                 packs[i] = exchange.load_pack_relaxed_or(is_poisoned(packs[i]), at(i), packs[i]);

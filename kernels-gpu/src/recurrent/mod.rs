@@ -24,21 +24,20 @@
 #![allow(clippy::needless_range_loop)]
 
 mod backward;
-//mod cell;
 mod exchange;
 mod lengths;
 mod math;
 mod persistent;
 mod quads;
-
 mod step;
+mod whole;
 
 pub use backward::*;
-//pub use cell::*;
 pub use exchange::*;
 pub use lengths::*;
 pub use persistent::*;
 pub use step::*;
+pub use whole::*;
 
 /// Gates of a GRU.
 pub const GRU: usize = 3;

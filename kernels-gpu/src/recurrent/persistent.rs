@@ -28,6 +28,8 @@ use cuda_std::prelude::*;
 
 /// Warps of a block.
 pub const WARPS: u32 = 8;
+/// Steps that gx is fetched ahead: memory takes longer than a step.
+const AHEAD: u32 = 2;
 
 /// What a sequence is asked for.
 #[repr(C)]
@@ -76,6 +78,7 @@ struct Layout {
     c: u32,
     bias: u32,
     lengths: u32,
+    patience: u32,
     gx: u32,
     end: u32,
 }
@@ -90,8 +93,9 @@ impl Layout {
         let c = h + state;
         let bias = c + if gates == GRU as u32 { 0 } else { state };
         let lengths = bias + gates * units * 4;
-        let gx = lengths + subs * COLUMNS * 4;
-        Layout { h, c, bias, lengths, gx, end: gx + subs * gates * COLUMNS * units * 2 }
+        let patience = lengths + subs * COLUMNS * 4;
+        let gx = patience + WARPS * 4;
+        Layout { h, c, bias, lengths, patience, gx, end: gx + AHEAD * subs * gates * COLUMNS * units * 2 }
     }
 }
 
@@ -144,16 +148,17 @@ unsafe fn load_weights<T: Half, const GATES: usize, const TILES: usize, const PA
     let packed = p.has & has::PACKED != 0;
     let mut held = [[[[0; 4]; 2]; PAIRS]; TILES];
     for tile in 0..TILES {
-        let first = tile as u32 * 16;
-        let (gate, unit) = (first / units, first_unit + first % units + lane / 4);
+        // Rows of eight lie within a gate, since units are multiples of eight.
+        let of = |first: u32| (first / units, first_unit + first % units + lane / 4);
+        let (upper, lower) = (of(tile as u32 * 16), of(tile as u32 * 16 + 8));
         for pair in 0..PAIRS {
             let k = first_k + pair as u32 * CHUNK + lane % 4 * 8;
-            let row = |unit: u32| (gate * p.hidden + unit) as usize * p.hidden as usize;
+            let row = |(gate, unit): (u32, u32)| (gate * p.hidden + unit) as usize * p.hidden as usize;
             // SAFETY: rows of units that exist.
             let (a, b) = unsafe {
                 (
-                    eight(weight, unit < p.hidden, packed, row(unit), k, p.hidden),
-                    eight(weight, unit + 8 < p.hidden, packed, row(unit + 8), k, p.hidden),
+                    eight(weight, upper.1 < p.hidden, packed, row(upper), k, p.hidden),
+                    eight(weight, lower.1 < p.hidden, packed, row(lower), k, p.hidden),
                 )
             };
             held[tile][pair][0] = [a[0], b[0], a[1], b[1]];
@@ -179,7 +184,7 @@ unsafe fn load_weights<T: Half, const GATES: usize, const TILES: usize, const PA
         { GATES: 3, TILES: 3, PAIRS: 8; threads: 256, min_blocks: 1 },
         { GATES: 4, TILES: 4, PAIRS: 1; threads: 256, min_blocks: 1 },
         { GATES: 4, TILES: 4, PAIRS: 2; threads: 256, min_blocks: 1 },
-        { GATES: 4, TILES: 4, PAIRS: 4; threads: 256, min_blocks: 1 },
+        { GATES: 4, TILES: 6, PAIRS: 4; threads: 256, min_blocks: 1 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
@@ -222,24 +227,29 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
         let of_c = Shared::<f32>::dynamic(layout.c, p.subs * owners);
         let of_bias = Shared::<f32>::dynamic(layout.bias, GATES as u32 * units);
         let of_lengths = Shared::<i32>::dynamic(layout.lengths, p.subs * COLUMNS);
-        let of_gx = Shared::<T>::dynamic(layout.gx, p.subs * GATES as u32 * owners);
+        let of_patience = Shared::<u32>::dynamic(layout.patience, WARPS);
+        let of_gx = Shared::<T>::dynamic(layout.gx, AHEAD * p.subs * GATES as u32 * owners);
 
-        let slot_words = thread::grid_dim_y() as usize * p.subs as usize * p.ring.words as usize;
+        // An exchange has fewer than 2^32 words.
         let sub_at = |slot: u32, sub: u32| {
-            slot as usize * slot_words + ((group * p.subs + sub) * p.ring.words) as usize
+            ((slot * thread::grid_dim_y() + thread::block_idx_y()) * p.subs + sub) * p.ring.words
         };
-        let own_word = (unit / CHUNK * CHUNK_WORDS + column * (CHUNK / 2) + unit % CHUNK / 2) as usize;
+        let own_word = unit / CHUNK * CHUNK_WORDS + column * (CHUNK / 2) + unit % CHUNK / 2;
         let time_of = |step: u32| if p.reverse == 0 { step } else { p.steps - 1 - step };
-        // Two units of each gate a thread of an even unit.
+        let place_of_gx = |step: u32, sub: u32, gate: usize| {
+            ((step % AHEAD * p.subs + sub) * GATES as u32 + gate as u32) * owners + tid
+        };
+        // Two units of each gate a thread of an even unit; beyond the last step there is nothing to wait for.
         let fetch = |step: u32, sub: u32| {
+            // Steps are fewer than 2^31. Otherwise the compiler keeps what it computes from the unit in registers that the
+            // weights need.
+            let unit = unit ^ (step >> 31);
             let row = first_row + sub * COLUMNS;
-            let from = time_of(step) as usize * p.batch as usize + row as usize;
-            for gate in 0..GATES {
-                let at = ((sub * GATES as u32 + gate as u32) * COLUMNS + column) * units + own;
-                let column_of_gx = gate * p.hidden as usize + unit as usize;
-                let from = from * GATES * p.hidden as usize + column_of_gx;
-                if sends {
-                    of_gx.copy_4_async(at, gx, from, exists(row));
+            if sends && step < p.steps {
+                let from = time_of(step) as usize * p.batch as usize + row as usize;
+                for gate in 0..GATES {
+                    let from = (from * GATES + gate) * p.hidden as usize + unit as usize;
+                    of_gx.copy_4_async(place_of_gx(step, sub, gate), gx, from, exists(row));
                 }
             }
             async_copy::commit();
@@ -259,6 +269,9 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
             let has = p.has & has::LENGTHS != 0 && row < p.batch;
             of_lengths.set(tid, lengths.get_bits_if(has, row as usize, p.steps) as i32);
         }
+        if lane == 0 {
+            of_patience.set(warp, p.ring.patience);
+        }
         for sub in 0..p.subs {
             let row = first_row + sub * COLUMNS;
             let at = row as usize * p.hidden as usize + unit as usize;
@@ -272,41 +285,48 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
                 }
             }
             if sends {
-                send(exchange, sub_at(0, sub) + own_word, word::<T>(h, next));
+                send(exchange, (sub_at(0, sub) + own_word) as usize, word::<T>(h, next));
             }
-            fetch(0, sub);
+        }
+        for step in 0..AHEAD {
+            for sub in 0..p.subs {
+                fetch(step, sub);
+            }
         }
         thread::sync_threads();
 
-        let mut patience = p.ring.patience;
-        let (mut slot, mut next_slot, mut buffer) = (0, if p.ring.slots == 1 { 0 } else { 1 }, 0);
-        let (mut until_due, mut step_index) = (p.ring.period, 0);
+        let (mut slot, mut buffer, mut step_index) = (0, 0, 0);
+        let after = |slot: u32| if slot + 1 == p.ring.slots { 0 } else { slot + 1 };
         while step_index < p.steps {
-            if p.ring.period != 0 {
-                if until_due == 0 {
-                    until_due = p.ring.period;
-                    clean(exchange, &p, slot, |slot, sub| sub_at(slot, sub) + own_word, sends, step_index);
-                    thread::device_fence();
-                }
-                until_due -= 1;
+            if p.ring.period != 0 && slot & (p.ring.period - 1) == 0 {
+                clean(
+                    exchange,
+                    &p,
+                    slot,
+                    |slot, sub| (sub_at(slot, sub) + own_word) as usize,
+                    sends,
+                    step_index,
+                );
+                thread::device_fence();
             }
             let mut sub = 0;
             while sub < p.subs {
-                let first = sub_at(slot, sub) + (warp * PAIRS as u32 * CHUNK_WORDS + lane * 4) as usize;
+                let first = sub_at(slot, sub) + warp * PAIRS as u32 * CHUNK_WORDS + lane * 4;
                 let first_k = warp * PAIRS as u32 * CHUNK + lane % 4 * 8;
                 let (h, received) = receive::<PAIRS>(
                     exchange,
-                    |pair| first + pair * CHUNK_WORDS as usize,
+                    |pair| first as usize + pair * CHUNK_WORDS as usize,
                     |pair| first_k + (pair as u32 * CHUNK) < covered,
-                    patience,
+                    || of_patience.get(warp),
                 );
                 if !received {
                     // Once is enough: the launch ends soon, with results that the error makes void.
-                    if patience != 0 && lane == 0 {
+                    if lane == 0 {
                         let seen = (u64::from(step_index) << 32) | u64::from(block);
                         fault.atomic_min(0, seen, Ordering::Relaxed, Scope::Device);
+                        of_patience.set(warp, 0);
                     }
-                    patience = 0;
+                    warp::sync_warp(u32::MAX);
                 }
                 let mut products = [[0.0f32; 4]; TILES];
                 for pair in 0..PAIRS {
@@ -328,7 +348,12 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
                     sums.set(at + 8, products[tile][2]);
                     sums.set(at + pitch + 8, products[tile][3]);
                 }
-                async_copy::wait::<0>();
+                // This step's have been followed by those of the other sub-batches and of the next step.
+                if p.subs == 1 {
+                    async_copy::wait::<1>();
+                } else {
+                    async_copy::wait::<3>();
+                }
                 thread::sync_threads();
 
                 if owns {
@@ -340,45 +365,44 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
                         for part in 0..WARPS {
                             total += sums.get(at + part * COLUMNS * pitch + gate as u32 * units);
                         }
-                        let at = ((sub * GATES as u32 + gate as u32) * COLUMNS + column) * units + own;
-                        of_x[gate] = of_gx.get(at).to_f32();
+                        of_x[gate] = of_gx.get(place_of_gx(step_index, sub, gate)).to_f32();
                         of_hidden[gate] = total;
                     }
                     let own_state = sub * owners + tid;
                     let (before, c) = (of_h.get(own_state), if is_lstm { of_c.get(own_state) } else { 0.0 });
                     let time = time_of(step_index);
                     let active = (time as i32) < of_lengths.get(sub * COLUMNS + column);
-                    let (after, next_c) = step(of_x, of_hidden, before, c);
-                    let after = if active { after } else { before };
-                    let next = warp::warp_shuffle_xor(u32::MAX, after, 1, warp::SIZE).0;
+                    let (next_h, next_c) = step(of_x, of_hidden, before, c);
+                    let next_h = if active { next_h } else { before };
+                    let next = warp::warp_shuffle_xor(u32::MAX, next_h, 1, warp::SIZE).0;
                     let last = step_index + 1 == p.steps;
                     if sends && !last {
-                        send(exchange, sub_at(next_slot, sub) + own_word, word::<T>(after, next));
+                        let at = (sub_at(after(slot), sub) + own_word) as usize;
+                        send(exchange, at, word::<T>(next_h, next));
                     }
-                    of_h.set(own_state, after);
+                    of_h.set(own_state, next_h);
                     if is_lstm && active {
                         of_c.set(own_state, next_c);
                     }
-                    let rounded = T::from_f32(if active { after } else { 0.0 });
+                    let rounded = T::from_f32(if active { next_h } else { 0.0 });
+                    let unit = unit ^ (time >> 31);
                     let at = i64::from(time) * p.y_time + i64::from(row) * p.y_row + i64::from(unit);
                     y.set_if(exists(row), at as usize, rounded);
                     if last {
                         let at = row as usize * p.hidden as usize + unit as usize;
-                        h_n.set_if(exists(row), at, T::from_f32(after));
+                        h_n.set_if(exists(row), at, T::from_f32(next_h));
                         if is_lstm {
                             c_n.set_if(exists(row), at, T::from_f32(of_c.get(own_state)));
                         }
-                    } else {
-                        // The other lane of a word has read it.
-                        warp::sync_warp(u32::MAX);
-                        fetch(step_index + 1, sub);
                     }
+                    // The other lane of a word has read it.
+                    warp::sync_warp(u32::MAX);
                 }
+                fetch(step_index + AHEAD, sub);
                 buffer ^= 1;
                 sub += 1;
             }
-            slot = next_slot;
-            next_slot = if next_slot + 1 == p.ring.slots { 0 } else { next_slot + 1 };
+            slot = after(slot);
             step_index += 1;
         }
     }

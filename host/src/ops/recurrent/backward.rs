@@ -6,6 +6,7 @@ use super::{Kind, LayerGradients, dense};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::launch::Grid;
+use crate::ops::linear::bias_gradient;
 use crate::ops::pointwise::with_float;
 use crate::ops::views::read;
 use crate::ops::{self, Linear, Matmul};
@@ -95,8 +96,8 @@ fn typed<T: Number>(layer: &Layer, y: &Tensor, upward: Upward, sum: Option<&Tens
     let weights = LayerGradients {
         dw_ih: weight(&dgx, &layer.rows()?)?,
         dw_hh: weight(&dgh, &flat)?,
-        db_ih: layer.weights.b_ih.map(|_| column_sums(&dgx)).transpose()?,
-        db_hh: layer.weights.b_hh.map(|_| column_sums(&dgh)).transpose()?,
+        db_ih: layer.weights.b_ih.map(|_| bias_gradient(&dgx)).transpose()?,
+        db_hh: layer.weights.b_hh.map(|_| bias_gradient(&dgh)).transpose()?,
     };
     Ok(Gradients { dx: dx.reshape(layer.x.shape())?, dh, dc, weights })
 }
@@ -112,17 +113,6 @@ fn own(tensor: Tensor) -> Result<Tensor> {
 fn rows_of_units(dy: &Tensor) -> Result<Tensor> {
     let together = dy.strides()[2] == 1 || dy.shape()[2] == 1;
     if together { Ok(dy.clone()) } else { dense(dy) }
-}
-
-/// The sums of a matrix's columns, in its type.
-fn column_sums(d: &Tensor) -> Result<Tensor> {
-    let one = match d.dtype() {
-        DType::F16 => Tensor::from_slice(d.device(), &[1, 1], &[half::f16::ONE])?,
-        DType::BF16 => Tensor::from_slice(d.device(), &[1, 1], &[half::bf16::ONE])?,
-        _ => Tensor::from_slice(d.device(), &[1, 1], &[1.0f32])?,
-    };
-    let ones = super::dense(&one.expand(&[1, d.shape()[0]])?)?;
-    ops::matmul(&ones, d, &Matmul::default())?.reshape(&[d.shape()[1]])
 }
 
 fn walk(layer: &Layer, y: Option<&Tensor>, has: u32) -> Result<Walk> {

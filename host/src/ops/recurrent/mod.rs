@@ -9,6 +9,7 @@
 
 mod backward;
 mod cell;
+mod fused;
 mod layer;
 mod persistent;
 mod plan;

@@ -18,8 +18,10 @@ pub enum Choice {
     Steps,
 }
 
-/// Slots of a long sequence: few enough to stay in L2, and so that the fence of each period costs little.
-const SLOTS: usize = 64;
+/// Bytes of an exchange, about: to poison them takes some microseconds.
+const EXCHANGE_BYTES: usize = 32 << 20;
+/// The least and the most slots that are used again, powers of two: the fence of each quarter should cost little.
+const SLOTS: [usize; 2] = [16, 256];
 /// Sub-batches of a group beyond which a large product for each step is the better use of the machine.
 const MOST_SUBS: usize = 16;
 /// Polls of a block before it gives up: some seconds.
@@ -124,18 +126,11 @@ impl Plan {
             return Plan::steps("a batch so large keeps the GPU busy with the product of each step");
         }
         let words = (blocks * units).div_ceil(CHUNK as usize) * CHUNK_WORDS as usize;
-        Plan {
-            choice: Choice::Persistent,
-            reason: "",
-            index,
-            units,
-            blocks,
-            groups: columns.div_ceil(subs),
-            subs,
-            slots: steps.clamp(1, SLOTS),
-            words,
-            shared_bytes,
-        }
+        let groups = columns.div_ceil(subs);
+        let most = (EXCHANGE_BYTES / (groups * subs * words * 4)).clamp(SLOTS[0], SLOTS[1]);
+        let slots = if steps <= most { steps.max(1) } else { 1 << most.ilog2() };
+        let (choice, reason) = (Choice::Persistent, "");
+        Plan { choice, reason, index, units, blocks, groups, subs, slots, words, shared_bytes }
     }
 
     /// Steps after which slots are poisoned again; 0 where each is used once.
