@@ -361,12 +361,14 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
                     let at = buffer * WARPS * COLUMNS * pitch + column * pitch + own;
                     let (mut of_x, mut of_hidden) = ([0.0; GATES], [0.0; GATES]);
                     for gate in 0..GATES {
-                        let mut total = of_bias.get(gate as u32 * units + own);
-                        for part in 0..WARPS {
-                            total += sums.get(at + part * COLUMNS * pitch + gate as u32 * units);
-                        }
+                        of_hidden[gate] = of_bias.get(gate as u32 * units + own);
                         of_x[gate] = of_gx.get(place_of_gx(step_index, sub, gate)).to_f32();
-                        of_hidden[gate] = total;
+                    }
+                    // All gates at a time: the loads stay in this order, and no gate waits for another's.
+                    for part in 0..WARPS {
+                        for gate in 0..GATES {
+                            of_hidden[gate] += sums.get(at + part * COLUMNS * pitch + gate as u32 * units);
+                        }
                     }
                     let own_state = sub * owners + tid;
                     let (before, c) = (of_h.get(own_state), if is_lstm { of_c.get(own_state) } else { 0.0 });

@@ -31,9 +31,9 @@ struct Course {
 }
 
 const ON_GPU: Course = Course {
-    size: Size { time: 64, batch: 64, width: 64, hidden: 512 },
-    steps: 400,
-    every: 50,
+    size: Size { time: 64, batch: 64, width: 64, hidden: 256 },
+    steps: 300,
+    every: 30,
     rate: 3e-3,
     sample: 300,
 };
