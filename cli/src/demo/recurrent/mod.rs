@@ -13,7 +13,7 @@ use crate::error::CliError;
 /// For the checker: whole packs, words, and rows of single elements.
 const SMALL: [Extents; 3] = [extents(3, 5, 8, 32), extents(3, 6, 6, 34), extents(2, 3, 5, 21)];
 /// A cell's and a sequence's shape of the GPU.
-const LARGE: [Extents; 2] = [extents(1, 64, 256, 512), extents(16, 32, 256, 512)];
+const LARGE: [Extents; 2] = [extents(1, 64, 128, 256), extents(16, 32, 64, 128)];
 
 pub fn cases(setting: &Setting, function: Function) -> Vec<Box<dyn Case>> {
     let mut cases: Vec<Box<dyn Case>> = Vec::new();
