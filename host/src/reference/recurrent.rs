@@ -555,14 +555,13 @@ mod tests {
                     if name == "c0" && kind == Kind::Gru {
                         continue;
                     }
-                    for i in 0..gradient.len() {
+                    for (i, &got) in gradient.iter().enumerate() {
                         let moved = |by: f64| {
                             let mut moved = pass.clone();
                             operand(&mut moved)[i] += by;
                             value(&moved)
                         };
                         let slope = (moved(1e-5) - moved(-1e-5)) / 2e-5;
-                        let got = gradient[i];
                         assert!(
                             (slope - got).abs() < 1e-8,
                             "{kind:?} {reverse} {name}[{i}]: {got} not {slope}"

@@ -44,7 +44,7 @@ pub fn slopes<const GATES: usize>(
     (h, c): (f32, f32),
     (dh, dc): (f32, f32),
 ) -> Slopes<GATES> {
-    let (mut dgx, mut dgh) = ([0.0; GATES], [0.0; GATES]);
+    let mut dgx = [0.0; GATES];
     if const { GATES == GRU } {
         let (r, z) = (sigmoid(gx[0] + gh[0]), sigmoid(gx[1] + gh[1]));
         let n = float::tanh(float::fma(r, gh[2], gx[2]));
@@ -52,8 +52,7 @@ pub fn slopes<const GATES: usize>(
         dgx[0] = dn * gh[2] * r * (1.0 - r);
         dgx[1] = dh * (h - n) * z * (1.0 - z);
         dgx[2] = dn;
-        dgh[0] = dgx[0];
-        dgh[1] = dgx[1];
+        let mut dgh = dgx;
         dgh[2] = dn * r;
         Slopes { dgx, dgh, dh: dh * z, dc: 0.0 }
     } else {
@@ -65,9 +64,6 @@ pub fn slopes<const GATES: usize>(
         dgx[1] = of_c * c * f * (1.0 - f);
         dgx[2] = of_c * i * float::fma(-g, g, 1.0);
         dgx[GATES - 1] = dh * t * o * (1.0 - o);
-        for gate in 0..GATES {
-            dgh[gate] = dgx[gate];
-        }
-        Slopes { dgx, dgh, dh: 0.0, dc: of_c * f }
+        Slopes { dgx, dgh: dgx, dh: 0.0, dc: of_c * f }
     }
 }
