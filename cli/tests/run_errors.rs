@@ -35,7 +35,9 @@ fn mistakes_on_the_command_line_exit_with_2() {
                       `layer_norm_backward`, `add_layer_norm`, `add_layer_norm_backward`, `rms_norm`, \
                       `rms_norm_backward`, `masked_softmax_backward`, `cross_entropy`, \
                       `cross_entropy_backward`, `matmul`, `linear`, `linear_backward`, `attention_scores`, `permute`, `split_heads`, \
-                      `merge_heads` and `transpose_in_place`";
+                      `merge_heads`, `transpose_in_place`, `gru_cell`, `gru_cell_backward`, `gru_cell_pointwise`, \
+                      `gru_cell_pointwise_backward`, `lstm_cell`, `lstm_cell_backward`, `lstm_cell_pointwise`, \
+                      `lstm_cell_pointwise_backward`, `gru`, `gru_backward`, `lstm` and `lstm_backward`";
     for (words, want) in [
         ("run softmax --device cpu", format!("unknown operation `softmax`: known are {operations}")),
         ("run masked_softmax --device gpu", "unknown device `gpu`: known are `cpu`, `cuda` and `cuda:N`".into()),

@@ -33,6 +33,10 @@ pub enum Error {
     #[error("{op}: `{arg}[{index}]` must be in {min}..={max}, got {got}")]
     Value { op: &'static str, arg: &'static str, index: u64, min: i64, max: i64, got: i64 },
 
+    /// Blocks of one launch that wait for one another gave up: another program may have stopped them.
+    #[error("{op}: block {block} waited for other blocks in step {step} and gave up")]
+    Stalled { op: &'static str, step: u64, block: u64 },
+
     /// A scalar parameter is out of its domain.
     #[error("{op}: `{arg}` must be {required}, got {got}")]
     Parameter { op: &'static str, arg: &'static str, required: String, got: String },

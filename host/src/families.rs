@@ -52,12 +52,14 @@ pub static MATMUL_HOPPER: PtxFamily = family!("matmul_hopper", hopper);
 pub static PERMUTE: PtxFamily = family!("permute", portable);
 /// Operations on each element: GELU, sums, casts, dropout.
 pub static POINTWISE: PtxFamily = family!("pointwise", portable);
+/// Recurrent layers.
+pub static RECURRENT: PtxFamily = family!("recurrent", portable);
 /// Operations along rows with a statistic: layer norm, RMS norm, gradients.
 pub static ROWS: PtxFamily = family!("rows", portable);
 /// The same for rows that a cluster holds.
 pub static ROWS_HOPPER: PtxFamily = family!("rows_hopper", hopper);
 
-static FAMILIES: [&PtxFamily; 11] = [
+static FAMILIES: [&PtxFamily; 12] = [
     &PROBE,
     &COLUMN_SUMS,
     &EMBEDDING,
@@ -67,6 +69,7 @@ static FAMILIES: [&PtxFamily; 11] = [
     &MATMUL_HOPPER,
     &PERMUTE,
     &POINTWISE,
+    &RECURRENT,
     &ROWS,
     &ROWS_HOPPER,
 ];

@@ -33,6 +33,8 @@ pub(crate) struct Check {
     max: i64,
     /// Bits of the value.
     bits: u32,
+    /// Whether the word is of blocks that gave up waiting: a step and a block.
+    waits: bool,
 }
 
 impl Check {
@@ -40,7 +42,10 @@ impl Check {
         if word == NONE {
             return Ok(());
         }
-        let Check { op, arg, min, max, bits } = *self;
+        let Check { op, arg, min, max, bits, waits } = *self;
+        if waits {
+            return Err(Error::Stalled { op, step: word >> bits, block: word & ((1 << bits) - 1) });
+        }
         let above = u64::BITS - bits;
         let got = (word << above) as i64 >> above; // with the value's sign
         Err(Error::Value { op, arg, index: word >> bits, min, max, got })
@@ -82,11 +87,19 @@ impl Device {
         max: i64,
         bits: u32,
     ) -> Result<ValueSlot> {
-        let check = Check { op, arg, min, max, bits };
+        self.slot(Check { op, arg, min, max, bits, waits: false })
+    }
+
+    /// A word for the first step, and the lowest block of it, that gave up waiting for other blocks of its launch: `step << 32 | block`.
+    pub(crate) fn wait_slot(&self, op: &'static str) -> Result<ValueSlot> {
+        self.slot(Check { op, arg: "exchange", min: 0, max: 0, bits: 32, waits: true })
+    }
+
+    fn slot(&self, check: Check) -> Result<ValueSlot> {
         Ok(ValueSlot(match self.kind() {
             Kind::Cpu(_) => {
                 let memory = Memory::try_uninit(WORD).ok_or_else(|| out_of_memory(self.to_string(), WORD))?;
-                memory.set_name(arg);
+                memory.set_name(check.arg);
                 memory.write(0, &NONE.to_ne_bytes());
                 Place::Cpu(Box::new(memory), check)
             }
@@ -157,6 +170,16 @@ mod tests {
         }
         let error = slot.finish().unwrap_err();
         assert_eq!(error.to_string(), "masked_softmax: `lengths[7]` must be in 0..=128, got -2");
+    }
+
+    #[test]
+    fn a_block_that_gave_up_is_named_with_its_step() {
+        let slot = Device::cpu().wait_slot("gru").unwrap();
+        if let Place::Cpu(memory, _) = &slot.0 {
+            memory.write(0, &(17 << 32 | 5_u64).to_ne_bytes());
+        }
+        let error = slot.finish().unwrap_err();
+        assert_eq!(error.to_string(), "gru: block 5 waited for other blocks in step 17 and gave up");
     }
 
     #[test]

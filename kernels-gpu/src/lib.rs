@@ -37,5 +37,7 @@ pub mod permute;
 pub mod pointwise;
 #[cfg(feature = "probe")]
 pub mod probe;
+#[cfg(feature = "recurrent")]
+pub mod recurrent;
 #[cfg(any(feature = "rows", feature = "rows_hopper"))]
 pub mod rows;

@@ -6,6 +6,7 @@ pub mod cross_entropy;
 mod data;
 mod deviation;
 pub mod embedding;
+mod language;
 pub mod masked_softmax;
 mod measure;
 mod operands;
@@ -13,6 +14,7 @@ pub mod permute;
 pub mod pointwise;
 pub mod products;
 pub mod random;
+pub mod recurrent;
 mod report;
 pub mod rows;
 
@@ -64,6 +66,8 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         }
         progress.inc(1);
     }
+    progress.set_message("a language model learns");
+    report.language = Some(language::train(&device, &setting.data)?);
     progress.finish_and_clear();
 
     if args.json {

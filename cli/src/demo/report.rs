@@ -5,6 +5,7 @@ use warpwright::Device;
 
 use super::case::{Label, shape_name};
 use super::deviation::Deviation;
+use super::language::Trained;
 use crate::table::Table;
 
 /// What a low share means for sizes that take only some microseconds.
@@ -18,6 +19,7 @@ pub struct Report {
     /// GB/s of a copy, read and written, in the same run; none on the CPU.
     copy_gb_per_s: Option<f64>,
     pub rows: Vec<Row>,
+    pub language: Option<Trained>,
 }
 
 #[derive(Serialize)]
@@ -71,7 +73,13 @@ impl Row {
 impl Report {
     pub fn new(device: &Device, copy_rate: Option<f64>) -> Report {
         let copy_gb_per_s = copy_rate.map(|rate| rate / 1e9);
-        Report { device: device.to_string(), name: device.name().to_owned(), copy_gb_per_s, rows: Vec::new() }
+        Report {
+            device: device.to_string(),
+            name: device.name().to_owned(),
+            copy_gb_per_s,
+            rows: Vec::new(),
+            language: None,
+        }
     }
 
     pub fn failed(&self) -> usize {
@@ -117,11 +125,12 @@ impl Report {
         let compared: u64 = self.rows.iter().map(|row| row.compared).sum();
         format!(
             "{}\n\n{}\n{} results, {compared} elements compared with the float64 reference: {verdict}\n\
-             error, tolerance: of the element that comes closest to its tolerance{}\n",
+             error, tolerance: of the element that comes closest to its tolerance{}\n\n{}",
             self.headline(),
             table.render(),
             self.rows.len(),
             if self.copy_gb_per_s.is_some() { SMALL } else { "" },
+            self.language.as_ref().map_or_else(String::new, Trained::render),
         )
     }
 

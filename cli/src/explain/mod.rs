@@ -2,6 +2,9 @@
 
 mod permute;
 mod products;
+mod recurrent;
+
+use warpwright::ops::RecurrentKind;
 
 use crate::error::CliError;
 
@@ -19,6 +22,10 @@ enum Op {
     Linear(products::Args),
     /// The plan of a permutation
     Permute(permute::Args),
+    /// How the steps of a GRU are run
+    Gru(recurrent::Args),
+    /// The same of an LSTM
+    Lstm(recurrent::Args),
 }
 
 pub fn run(args: &Args) -> Result<(), CliError> {
@@ -26,5 +33,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         Op::Matmul(args) => products::matmul(args),
         Op::Linear(args) => products::linear(args),
         Op::Permute(args) => permute::run(args),
+        Op::Gru(args) => recurrent::run(RecurrentKind::Gru, args),
+        Op::Lstm(args) => recurrent::run(RecurrentKind::Lstm, args),
     }
 }

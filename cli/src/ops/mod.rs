@@ -14,6 +14,7 @@ pub mod masked_softmax;
 pub mod matmul;
 pub mod parameters;
 pub mod permute;
+pub mod recurrent;
 pub mod rms_norm;
 pub mod softmax_backward;
 pub mod tensors;
@@ -89,6 +90,18 @@ pub static OPS: &[&Op] = &[
     &permute::SPLIT,
     &permute::MERGE,
     &permute::IN_PLACE,
+    &recurrent::GRU_CELL,
+    &recurrent::GRU_CELL_BACKWARD,
+    &recurrent::GRU_POINTWISE,
+    &recurrent::GRU_POINTWISE_BACKWARD,
+    &recurrent::LSTM_CELL,
+    &recurrent::LSTM_CELL_BACKWARD,
+    &recurrent::LSTM_POINTWISE,
+    &recurrent::LSTM_POINTWISE_BACKWARD,
+    &recurrent::GRU,
+    &recurrent::GRU_BACKWARD,
+    &recurrent::LSTM,
+    &recurrent::LSTM_BACKWARD,
 ];
 
 /// The floating-point types.

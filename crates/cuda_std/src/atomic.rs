@@ -6,6 +6,7 @@
 
 use crate::global::GlobalMut;
 use crate::imp::atomic as imp;
+use crate::packed::Pack;
 
 /// What an atomic operation orders, as in `core::sync::atomic`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +169,20 @@ impl<T: AtomicInt> GlobalMut<T> {
     ) -> T {
         // SAFETY: the caller's contract.
         unsafe { imp::compare_exchange(self.raw(), index, expected, new, ordering, scope) }
+    }
+}
+
+impl GlobalMut<u32> {
+    /// Reads the pack that starts at element `index`, each word atomically and relaxed at device scope, or gives
+    /// `otherwise`: a poll of four words at once.
+    ///
+    /// # Safety
+    /// Where `when` holds, as the other atomic operations for each word, and the pack starts at a multiple of 16 bytes.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn load_pack_relaxed_or(self, when: bool, index: usize, otherwise: Pack) -> Pack {
+        // SAFETY: the caller's contract.
+        unsafe { imp::load_pack_or(self.raw(), when, index, otherwise) }
     }
 }
 

@@ -90,6 +90,13 @@ pub fn device_fence() {
     imp::device_fence();
 }
 
+/// Says that the thread polls what others write: the checker lets these run. No instruction on a GPU.
+#[inline(always)]
+#[track_caller]
+pub fn spin_wait() {
+    imp::spin_wait();
+}
+
 /// Orders this thread's memory accesses for the grid: the same instruction as [`device_fence`], which
 /// is the narrowest scope that holds all blocks.
 #[inline(always)]

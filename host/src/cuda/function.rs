@@ -36,6 +36,8 @@ struct Kernel {
     registers: u32,
     local_bytes: u32,
     arguments: Option<Arguments>,
+    /// Where each argument begins in that buffer, from the first on; empty if the driver cannot tell.
+    argument_offsets: Vec<usize>,
     /// Held while the driver's attributes of the kernel are changed.
     opt_in: Mutex<()>,
     /// Dynamic shared memory that launches may ask for so far.
@@ -74,6 +76,7 @@ impl Function {
             registers: get(FunctionAttribute::NumRegisters)?,
             local_bytes: get(FunctionAttribute::LocalSizeBytes)?,
             arguments: arguments(raw, module.parameters),
+            argument_offsets: argument_offsets(raw, module.parameters),
             opt_in: Mutex::new(()),
             shared_allowed: AtomicU32::new(DEFAULT_SHARED.saturating_sub(limits.static_shared)),
             large_clusters: AtomicBool::new(false),
@@ -114,6 +117,11 @@ impl Function {
     /// Where the packed arguments lie, if the driver can tell.
     pub(super) fn arguments(&self) -> Option<Arguments> {
         self.0.arguments
+    }
+
+    /// Where each argument begins among the packed ones; empty if the driver cannot tell.
+    pub(super) fn argument_offsets(&self) -> &[usize] {
+        &self.0.argument_offsets
     }
 
     pub(super) fn limits(&self) -> &FunctionLimits {
@@ -165,19 +173,29 @@ pub(super) struct Arguments {
     pub end: usize,
 }
 
-/// `None` if the driver (before CUDA 12.4) cannot tell. Only the first and the last of the `parameters` are asked for: an
-/// index past the last is an error, which tools such as compute-sanitizer report.
+/// `None` if the driver (before CUDA 12.4) cannot tell. Only the `parameters` that there are are asked for: an index past the
+/// last is an error, which tools such as compute-sanitizer report.
 fn arguments(function: sys::CUfunction, parameters: usize) -> Option<Arguments> {
     let Some(last) = parameters.checked_sub(1) else { return Some(Arguments { first: 0, end: 0 }) };
-    let get = |index: usize| {
-        let (mut offset, mut bytes) = (0, 0);
-        // SAFETY: the function is alive and has the parameter, both places for the results are valid.
-        match unsafe { sys::cuFuncGetParamInfo(function, index, &mut offset, &mut bytes) } {
-            sys::CUDA_SUCCESS => Some((offset, offset + bytes)),
-            _ => None,
-        }
-    };
-    Some(Arguments { first: get(0)?.0, end: get(last)?.1 })
+    let (offset, bytes) = argument(function, last)?;
+    Some(Arguments { first: argument(function, 0)?.0, end: offset + bytes })
+}
+
+/// Where each of the `parameters` begins behind the first; empty if the driver cannot tell.
+fn argument_offsets(function: sys::CUfunction, parameters: usize) -> Vec<usize> {
+    let offset = |index| argument(function, index).map(|(offset, _)| offset);
+    let Some(first) = (parameters > 0).then(|| offset(0)).flatten() else { return Vec::new() };
+    (0..parameters).map(|index| Some(offset(index)? - first)).collect::<Option<_>>().unwrap_or_default()
+}
+
+/// Offset and bytes of a parameter that the function has.
+fn argument(function: sys::CUfunction, index: usize) -> Option<(usize, usize)> {
+    let (mut offset, mut bytes) = (0, 0);
+    // SAFETY: the function is alive and has the parameter, both places for the results are valid.
+    match unsafe { sys::cuFuncGetParamInfo(function, index, &mut offset, &mut bytes) } {
+        sys::CUDA_SUCCESS => Some((offset, bytes)),
+        _ => None,
+    }
 }
 
 /// The text of an entry from its name to its body.

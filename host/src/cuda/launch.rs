@@ -73,8 +73,15 @@ impl Context {
         }
         let mut attributes = Attributes::new(cfg);
         let config = attributes.config(cfg, stream.raw());
-        // SAFETY: as above; `config` points to `attributes`, which outlives the call.
-        let code = unsafe { sys::cuLaunchKernelEx(&config, function.raw(), ptr::null_mut(), extra) };
+        // A capture refuses a cooperative launch with packed arguments, so each is pointed to where the driver tells where
+        // it lies.
+        let at = |&offset: &usize| args.as_ptr().wrapping_add(offset).cast_mut().cast();
+        let mut each: Vec<*mut c_void> =
+            if cfg.cooperative { function.argument_offsets().iter().map(at).collect() } else { Vec::new() };
+        let (each, extra) =
+            if each.is_empty() { (ptr::null_mut(), extra) } else { (each.as_mut_ptr(), ptr::null_mut()) };
+        // SAFETY: as above; `config` points to `attributes`, which outlives the call, as do the pointers to arguments.
+        let code = unsafe { sys::cuLaunchKernelEx(&config, function.raw(), each, extra) };
         check("cuLaunchKernelEx", code)
     }
 

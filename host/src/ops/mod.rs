@@ -19,6 +19,7 @@ mod norm_backward;
 mod packed;
 pub mod permute;
 mod pointwise;
+pub mod recurrent;
 mod rms_norm;
 mod rows;
 mod softmax_backward;
@@ -71,6 +72,13 @@ pub use permute::{
     contiguous, contiguous_into, merge_heads, merge_heads_into, merge_heads_shape, permute, permute_cast,
     permute_cast_into, permute_into, permute_shape, split_heads, split_heads_into, split_heads_shape,
     transpose_in_place,
+};
+pub use recurrent::{
+    CellGradients, Kind as RecurrentKind, LayerGradients, LstmState, PointwiseGradients, Recurred, Recurrent,
+    RecurrentGradients, RecurrentWeights, Upstream, gru, gru_backward, gru_cell, gru_cell_backward,
+    gru_cell_pointwise, gru_cell_pointwise_backward, gru_cell_shape, gru_explain, gru_shape, lstm,
+    lstm_backward, lstm_cell, lstm_cell_backward, lstm_cell_pointwise, lstm_cell_pointwise_backward,
+    lstm_cell_shape, lstm_explain, lstm_shape,
 };
 pub use rms_norm::{RmsNormed, rms_norm, rms_norm_into, rms_norm_shape};
 pub use softmax_backward::{

@@ -12,6 +12,7 @@ mod norm_backward;
 mod normal;
 mod norms;
 mod permute;
+mod recurrent;
 mod softmax_backward;
 
 pub use attention_scores::attention_scores;
@@ -25,4 +26,7 @@ pub use matmul::matmul;
 pub use norm_backward::{add_layer_norm_backward, layer_norm_backward, rms_norm_backward};
 pub use norms::{add_layer_norm, layer_norm, rms_norm};
 pub use permute::permute;
+pub use recurrent::{
+    cell, cell_backward, cell_pointwise, cell_pointwise_backward, recurrent, recurrent_backward,
+};
 pub use softmax_backward::{masked_softmax_backward, masked_softmax_dropout_backward};

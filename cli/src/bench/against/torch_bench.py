@@ -16,6 +16,7 @@ import json
 import math
 import os
 import sys
+from time import perf_counter
 
 CALLS, REPLAYS = 16, 9
 EPS = 1e-5
@@ -446,6 +447,138 @@ def attention_scores(case):
     return Work(function, case.each(lambda: (case.numbers(*batch, m, k), case.numbers(*batch, n, k))))
 
 
+def cell_of(case, module, backward=False):
+    """The shape is [.., batch, inputs, hidden]. `launched` is without a graph, as most programs are."""
+    b, i, h = case.shape[-3:]
+    module = module(i, h, device=case.device, dtype=case.dtype)
+    is_lstm = isinstance(module, torch.nn.LSTMCell)
+
+    def forward(x, h, c, _):
+        with torch.no_grad():
+            return module(x, (h, c) if is_lstm else h)
+
+    def both(x, h, c, dh):
+        y = module(x, (h, c) if is_lstm else h)
+        of = [x, h, *([c] if is_lstm else []), *module.parameters()]
+        return torch.autograd.grad(y[0] if is_lstm else y, of, dh)
+
+    def arguments():
+        states = [case.numbers(b, n).requires_grad_(backward) for n in (i, h, h)]
+        return *states, case.numbers(b, h)
+
+    function = both if backward else forward
+    return Work(function, case.each(arguments), launched=function)
+
+
+def gru_cell(case):
+    return cell_of(case, torch.nn.GRUCell)
+
+
+def lstm_cell(case):
+    return cell_of(case, torch.nn.LSTMCell)
+
+
+def gru_cell_backward(case):
+    """Forward and backward."""
+    return cell_of(case, torch.nn.GRUCell, backward=True)
+
+
+def lstm_cell_backward(case):
+    """Forward and backward."""
+    return cell_of(case, torch.nn.LSTMCell, backward=True)
+
+
+def gates_of(case, gates, function):
+    """The shape is [.., batch, hidden]."""
+    b, h = case.shape[-2:]
+
+    def arguments():
+        return [case.numbers(b, n) for n in (gates * h, gates * h, h, h)]
+
+    return Work(function, case.each(arguments))
+
+
+def gru_step(gx, gh, h):
+    (xr, xz, xn), (hr, hz, hn) = gx.chunk(3, -1), gh.chunk(3, -1)
+    z, n = torch.sigmoid(xz + hz), torch.tanh(xn + torch.sigmoid(xr + hr) * hn)
+    return n + z * (h - n)
+
+
+def lstm_step(gx, gh, c):
+    i, f, g, o = (gx + gh).chunk(4, -1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def gru_cell_pointwise(case):
+    """On a GPU PyTorch's own fused kernel."""
+    fused = case.device == "cuda"
+    return gates_of(case, 3, lambda gx, gh, h, _: aten._thnn_fused_gru_cell(gx, gh, h) if fused else gru_step(gx, gh, h))
+
+
+def lstm_cell_pointwise(case):
+    """On a GPU PyTorch's own fused kernel."""
+    fused = case.device == "cuda"
+    return gates_of(case, 4, lambda gx, gh, c, _: aten._thnn_fused_lstm_cell(gx, gh, c) if fused else lstm_step(gx, gh, c))
+
+
+def gru_cell_pointwise_backward(case):
+    """Forward and backward by autograd."""
+
+    def function(gx, gh, h, dh):
+        of = [t.detach().requires_grad_() for t in (gx, gh, h)]
+        return torch.autograd.grad(gru_step(*of), of, dh)
+
+    return gates_of(case, 3, function)
+
+
+def lstm_cell_pointwise_backward(case):
+    """Forward and backward by autograd."""
+
+    def function(gx, gh, c, dh):
+        of = [t.detach().requires_grad_() for t in (gx, gh, c)]
+        return torch.autograd.grad(lstm_step(*of)[0], of, dh)
+
+    return gates_of(case, 4, function)
+
+
+def sequence_of(case, module, backward=False):
+    """The shape is [steps, batch, inputs, hidden]: cuDNN. `launched` is without a graph, as most programs are."""
+    t, b, i, h = case.shape
+    module = module(i, h, device=case.device, dtype=case.dtype)
+
+    def forward(x, _):
+        with torch.no_grad():
+            return module(x)
+
+    def both(x, dy):
+        return torch.autograd.grad(module(x)[0], [x, *module.parameters()], dy)
+
+    def arguments():
+        return case.numbers(t, b, i).requires_grad_(backward), case.numbers(t, b, h)
+
+    function = both if backward else forward
+    return Work(function, case.each(arguments), launched=function)
+
+
+def gru(case):
+    return sequence_of(case, torch.nn.GRU)
+
+
+def lstm(case):
+    return sequence_of(case, torch.nn.LSTM)
+
+
+def gru_backward(case):
+    """Forward and backward."""
+    return sequence_of(case, torch.nn.GRU, backward=True)
+
+
+def lstm_backward(case):
+    """Forward and backward."""
+    return sequence_of(case, torch.nn.LSTM, backward=True)
+
+
 OPS = {
     "masked_softmax": masked_softmax,
     "masked_softmax_backward": masked_softmax_backward,
@@ -477,6 +610,18 @@ OPS = {
     "linear": linear,
     "linear_backward": linear_backward,
     "attention_scores": attention_scores,
+    "gru_cell": gru_cell,
+    "gru_cell_backward": gru_cell_backward,
+    "gru_cell_pointwise": gru_cell_pointwise,
+    "gru_cell_pointwise_backward": gru_cell_pointwise_backward,
+    "lstm_cell": lstm_cell,
+    "lstm_cell_backward": lstm_cell_backward,
+    "lstm_cell_pointwise": lstm_cell_pointwise,
+    "lstm_cell_pointwise_backward": lstm_cell_pointwise_backward,
+    "gru": gru,
+    "gru_backward": gru_backward,
+    "lstm": lstm,
+    "lstm_backward": lstm_backward,
     "copy": copy,
 }
 
@@ -506,6 +651,19 @@ def time(sets, run):
     return times[len(times) // 2]
 
 
+def time_launched(sets, run):
+    """Microseconds a call of run(set), launched by the host each time."""
+    times = []
+    for call in range(2 + REPLAYS):
+        torch.cuda.synchronize()
+        begun = perf_counter()
+        run(call % sets)
+        torch.cuda.synchronize()
+        times.append((perf_counter() - begun) * 1e6)
+    times = sorted(times[2:])
+    return times[len(times) // 2]
+
+
 def answer(facts):
     if facts["op"] not in OPS:
         raise LookupError(f"no {facts['op']} in OPS")
@@ -513,7 +671,8 @@ def answer(facts):
     work = OPS[facts["op"]](case)
     us = {"eager": time(case.sets, lambda i: work.function(*work.arguments[i]))}
     for name, function in work.others.items():
-        us[name] = time(case.sets, lambda i: function(*work.arguments[i]))
+        clock = time_launched if name == "launched" else time
+        us[name] = clock(case.sets, lambda i: function(*work.arguments[i]))
     if facts.get("compile"):
         try:
             # A fresh compilation for each case, as a user with fixed shapes would have.

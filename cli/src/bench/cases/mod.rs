@@ -6,4 +6,5 @@ pub mod masked_softmax;
 pub mod permute;
 pub mod pointwise;
 pub mod products;
+pub mod recurrent;
 pub mod rows;

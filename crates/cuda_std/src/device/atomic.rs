@@ -1,5 +1,6 @@
 use crate::atomic::{Atomic, AtomicInt, Kind, Operation, Ordering, Scope};
 use crate::global::RawView;
+use crate::packed::Pack;
 use core::arch::asm;
 
 /// Expands `$body` with the PTX words of an ordering and a scope; both are constants after inlining.
@@ -197,4 +198,19 @@ pub unsafe fn store<T: Atomic>(raw: RawView, index: usize, value: T, ordering: O
             (_, _) => with_scope!(scope, "release", plain_store!(reg64, u64, address, value, "b64")),
         }
     }
+}
+
+#[inline(always)]
+pub unsafe fn load_pack_or(raw: RawView, when: bool, index: usize, otherwise: Pack) -> Pack {
+    let [mut a, mut b, mut c, mut d] = otherwise;
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "{{ .reg .pred p; setp.ne.u32 p, {when}, 0;",
+            "@p ld.relaxed.gpu.global.v4.b32 {{ {a}, {b}, {c}, {d} }}, [{address}]; }}",
+            a = inout(reg32) a, b = inout(reg32) b, c = inout(reg32) c, d = inout(reg32) d,
+            address = in(reg64) at::<u32>(raw, index), when = in(reg32) when as u32, options(nostack)
+        );
+    }
+    [a, b, c, d]
 }

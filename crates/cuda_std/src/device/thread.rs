@@ -81,3 +81,6 @@ pub fn system_fence() {
     // SAFETY: as above.
     unsafe { membar_sys() }
 }
+
+#[inline(always)]
+pub fn spin_wait() {}

@@ -1,5 +1,6 @@
 use crate::atomic::{Atomic, AtomicInt, Operation, Ordering, Scope};
 use crate::global::RawView;
+use crate::packed::Pack;
 
 fn order(ordering: Ordering) -> simt::Ordering {
     match ordering {
@@ -66,4 +67,17 @@ pub unsafe fn load<T: Atomic>(raw: RawView, index: usize, ordering: Ordering, sc
 pub unsafe fn store<T: Atomic>(raw: RawView, index: usize, value: T, ordering: Ordering, scope: Scope) {
     // SAFETY: the checker tests the access.
     unsafe { view::<T>(raw).atomic_store(index, value, order(ordering), scope_of(scope)) }
+}
+
+#[inline(always)]
+#[track_caller]
+pub unsafe fn load_pack_or(raw: RawView, when: bool, index: usize, otherwise: Pack) -> Pack {
+    let mut pack = otherwise;
+    if when {
+        for (i, word) in pack.iter_mut().enumerate() {
+            // SAFETY: the checker tests the access.
+            *word = unsafe { load::<u32>(raw, index + i, Ordering::Relaxed, Scope::Device) };
+        }
+    }
+    pack
 }

@@ -54,3 +54,9 @@ pub fn device_fence() {
 pub fn system_fence() {
     simt::fence(simt::Ordering::AcqRel, simt::Scope::System);
 }
+
+#[inline(always)]
+#[track_caller]
+pub fn spin_wait() {
+    simt::spin_wait();
+}

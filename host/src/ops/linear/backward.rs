@@ -229,6 +229,13 @@ impl Tensor {
     }
 }
 
+/// The sums of the columns of a contiguous `[rows, n]`, in its type: the gradient of a bias.
+pub(in crate::ops) fn bias_gradient(d: &Tensor) -> Result<Tensor> {
+    let dbias = Tensor::uninit(d.device(), d.dtype(), &d.shape()[1..])?;
+    behind(d, None, Activation::None, Some(&dbias))?;
+    Ok(dbias)
+}
+
 /// d `[rows, n]`; the sums of its columns go into `dbias`.
 fn behind(
     dy: &Tensor,

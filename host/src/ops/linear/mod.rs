@@ -2,6 +2,7 @@
 
 mod backward;
 
+pub(super) use backward::bias_gradient;
 pub use backward::{
     LinearBackward, LinearGradients, linear_backward, linear_backward_into, linear_backward_shape,
 };

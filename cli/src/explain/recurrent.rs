@@ -1,0 +1,41 @@
+//! `explain gru` and `explain lstm`.
+
+use warpwright::Desc;
+use warpwright::ops::{Recurrent, RecurrentKind, RecurrentWeights, gru_explain, lstm_explain};
+
+use crate::bench::args::Type;
+use crate::device::DeviceArgs;
+use crate::error::CliError;
+use crate::output;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Steps
+    t: usize,
+    /// Rows of the batch
+    b: usize,
+    /// Columns of x
+    i: usize,
+    /// Hidden units
+    h: usize,
+    /// The tensors' type
+    #[arg(long, value_enum, default_value = "bf16")]
+    dtype: Type,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+pub fn run(kind: RecurrentKind, args: &Args) -> Result<(), CliError> {
+    let device = args.device.open()?;
+    let (dtype, rows) = (args.dtype.dtype(), kind.gates() * args.h);
+    let of = |shape: &[usize]| Desc::new(&device, dtype, shape);
+    let (x, w_ih, w_hh) = (of(&[args.t, args.b, args.i])?, of(&[rows, args.i])?, of(&[rows, args.h])?);
+    let weights = [RecurrentWeights { w_ih: &w_ih, w_hh: &w_hh, b_ih: None, b_hh: None }];
+    let parameters = Recurrent::new(&weights);
+    let plan = match kind {
+        RecurrentKind::Gru => gru_explain(&x, &parameters)?,
+        RecurrentKind::Lstm => lstm_explain(&x, &parameters)?,
+    };
+    let Args { t, b, i, h, .. } = args;
+    output::print(&format!("{kind} {t}x{b}x{i}x{h} {dtype}: the input's product of all steps, then {plan}"))
+}

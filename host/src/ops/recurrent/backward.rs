@@ -1,0 +1,174 @@
+//! One layer in one direction, backward.
+
+use super::layer::{Layer, at, product};
+use super::walk::{Carried, Number, Operands, step_back};
+use super::{Kind, LayerGradients, dense};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::launch::Grid;
+use crate::ops::linear::bias_gradient;
+use crate::ops::pointwise::with_float;
+use crate::ops::views::read;
+use crate::ops::{self, Linear, Matmul};
+use crate::tensor::Tensor;
+use cuda_std::divide::Divisor;
+use kernels_gpu::recurrent::{self as kernels, Walk, has};
+
+/// The gradients of what the layer gave.
+pub struct Upward {
+    /// `[T, B, H]`, of any strides.
+    pub dy: Option<Tensor>,
+    /// `[B, H]`.
+    pub dh: Option<Tensor>,
+    pub dc: Option<Tensor>,
+}
+
+/// What a layer's gradient is.
+pub struct Gradients {
+    /// `[T, B, I]`.
+    pub dx: Tensor,
+    /// `[B, H]`, of the initial states.
+    pub dh: Tensor,
+    pub dc: Option<Tensor>,
+    pub weights: LayerGradients,
+}
+
+/// The gradients of a layer that gave y. `dx` is added to that of x.
+pub fn run(layer: &Layer, y: &Tensor, upward: Upward, dx: Option<&Tensor>) -> Result<Gradients> {
+    with_float!(layer.x.dtype(), T => typed::<T>(layer, y, upward, dx))
+}
+
+fn typed<T: Number>(layer: &Layer, y: &Tensor, upward: Upward, sum: Option<&Tensor>) -> Result<Gradients> {
+    let [steps, batch, hidden] = layer.extents();
+    let (kind, device, dtype) = (layer.kind, layer.x.device(), layer.x.dtype());
+    let is_lstm = kind == Kind::Lstm;
+    let rows = kind.gates() * hidden;
+    let uninit = |shape: &[usize]| Tensor::uninit(device, dtype, shape);
+    let all = [steps, batch, rows];
+
+    let gx = layer.gx()?;
+    let before = previous::<T>(layer, y)?;
+    let flat = before.reshape(&[steps * batch, hidden])?;
+    let with_bias = Linear { bias: layer.weights.b_hh, ..Linear::default() };
+    let gh = ops::linear(&flat, layer.weights.w_hh, &with_bias)?.reshape(&all)?;
+    let cells = if is_lstm { Some(cells::<T>(layer, &gx, &gh)?) } else { None };
+
+    // The gradients of gx and gh, which are the same for an LSTM.
+    let dgx = uninit(&all)?;
+    let dgh = if is_lstm { dgx.clone() } else { uninit(&all)? };
+    let carried = |given: Option<&Tensor>| match given {
+        Some(given) => ops::cast(&dense(given)?, DType::F32).and_then(own),
+        None => Tensor::zeros(device, DType::F32, &[batch, hidden]),
+    };
+    let dh = carried(upward.dh.as_ref())?;
+    let dc = if is_lstm { Some(carried(upward.dc.as_ref())?) } else { None };
+    let through = Tensor::zeros(device, DType::F32, &[batch, hidden])?;
+    let dy = upward.dy.as_ref().map(rows_of_units).transpose()?;
+    for now in (0..steps).rev() {
+        let time = layer.time(now);
+        let of = |tensor: &Tensor| at(tensor, time);
+        let (gx, gh, h) = (of(&gx)?, of(&gh)?, of(&before)?);
+        let (c, y) = (cells.as_ref().map(of).transpose()?, dy.as_ref().map(of).transpose()?);
+        let (to_x, to_h) = (of(&dgx)?, of(&dgh)?);
+        let (c, y, lengths) = (c.as_ref(), y.as_ref(), layer.lengths);
+        let operands = Operands { gx: &gx, gh: &gh, h: &h, c, lengths, y, time };
+        let carried = Carried {
+            dh: &dh,
+            dc: dc.as_ref(),
+            product: (now + 1 < steps).then_some(&through),
+            begun: true,
+            dc_begun: true,
+        };
+        step_back::<T>(kind, &operands, carried, &to_x, (!is_lstm).then_some(&to_h))?;
+        if batch > 0 && hidden > 0 {
+            product(&to_h, layer.weights.w_hh, false, &through)?;
+        }
+    }
+    let dh = ops::cast(&ops::add(&dh, &through)?, dtype)?;
+    let dc = dc.map(|dc| ops::cast(&dc, dtype)).transpose()?;
+
+    let flat_of = |tensor: &Tensor| tensor.reshape(&[steps * batch, rows]);
+    let (dgx, dgh) = (flat_of(&dgx)?, flat_of(&dgh)?);
+    let addend = sum.map(|sum| sum.reshape(&[steps * batch, layer.x.shape()[2]])).transpose()?;
+    let dx = ops::matmul(&dgx, layer.weights.w_ih, &Matmul { c: addend.as_ref(), ..Matmul::default() })?;
+    let weight =
+        |d: &Tensor, of: &Tensor| ops::matmul(d, of, &Matmul { transpose_a: true, ..Matmul::default() });
+    let weights = LayerGradients {
+        dw_ih: weight(&dgx, &layer.rows()?)?,
+        dw_hh: weight(&dgh, &flat)?,
+        db_ih: layer.weights.b_ih.map(|_| bias_gradient(&dgx)).transpose()?,
+        db_hh: layer.weights.b_hh.map(|_| bias_gradient(&dgh)).transpose()?,
+    };
+    Ok(Gradients { dx: dx.reshape(layer.x.shape())?, dh, dc, weights })
+}
+
+/// A tensor that nobody else has: what a cast to the same type gives may be its argument.
+fn own(tensor: Tensor) -> Result<Tensor> {
+    let copy = Tensor::uninit(tensor.device(), tensor.dtype(), tensor.shape())?;
+    copy.copy_from(&tensor)?;
+    Ok(copy)
+}
+
+/// The same with units that are neighbours in memory.
+fn rows_of_units(dy: &Tensor) -> Result<Tensor> {
+    let together = dy.strides()[2] == 1 || dy.shape()[2] == 1;
+    if together { Ok(dy.clone()) } else { dense(dy) }
+}
+
+fn walk(layer: &Layer, y: Option<&Tensor>, has: u32) -> Result<Walk> {
+    let [steps, batch, hidden] = layer.extents();
+    let has = has | if layer.lengths.is_some() { has::LENGTHS } else { 0 };
+    Ok(Walk {
+        units: Divisor::new(hidden as u32).expect("units are between 1 and 2^30"),
+        steps: steps as u32,
+        batch: batch as u32,
+        hidden: hidden as u32,
+        reverse: u32::from(layer.reverse),
+        has,
+        y_time: y.map_or(0, |y| y.strides()[0] as i64),
+        y_row: y.map_or(0, |y| y.strides()[1] as i64),
+    })
+}
+
+/// The h that each step began with, `[T, B, H]`.
+fn previous<T: Number>(layer: &Layer, y: &Tensor) -> Result<Tensor> {
+    let [steps, batch, hidden] = layer.extents();
+    let before = Tensor::uninit(y.device(), y.dtype(), &[steps, batch, hidden])?;
+    if before.is_empty() {
+        return Ok(before);
+    }
+    let y = rows_of_units(y)?;
+    let h0 = layer.h0.map(dense).transpose()?;
+    let p = walk(layer, Some(&y), if h0.is_some() { has::H } else { 0 })?;
+    let kernel = &kernels::previous::kernels::<T>()[0];
+    let blocks = ((batch * hidden) as u64).div_ceil(kernel.bounds.threads.into());
+    let mut first = 0;
+    while first < steps {
+        // Times along y, of which a grid has 65,535.
+        let grid = Grid::xyz(blocks, (steps - first).min(Grid::MAX_YZ as usize) as u64, 1)?;
+        let args =
+            (y.view::<T>()?, read(h0.as_ref())?, read(layer.lengths)?, before.view_mut()?, p, first as u32);
+        // SAFETY: tensors of the layer's extents, and a thread for each unit of each row and time.
+        unsafe { y.device().launch(kernel, grid, args)? };
+        first += Grid::MAX_YZ as usize;
+    }
+    Ok(before)
+}
+
+/// The c that each step began with, `[T, B, H]`.
+fn cells<T: Number>(layer: &Layer, gx: &Tensor, gh: &Tensor) -> Result<Tensor> {
+    let [steps, batch, hidden] = layer.extents();
+    let before = Tensor::uninit(gx.device(), gx.dtype(), &[steps, batch, hidden])?;
+    if before.is_empty() {
+        return Ok(before);
+    }
+    let c0 = layer.c0.map(dense).transpose()?;
+    let p = walk(layer, None, if c0.is_some() { has::C } else { 0 })?;
+    let kernel = &kernels::cells::kernels::<T>()[0];
+    let grid = Grid::covering((batch * hidden) as u64, kernel.bounds.threads.into())?;
+    let args =
+        (gx.view::<T>()?, gh.view::<T>()?, read(c0.as_ref())?, read(layer.lengths)?, before.view_mut()?, p);
+    // SAFETY: tensors of the layer's extents, and a thread for each unit of each row.
+    unsafe { gx.device().launch(kernel, grid, args)? };
+    Ok(before)
+}

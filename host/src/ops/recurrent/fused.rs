@@ -1,0 +1,89 @@
+//! A cell in one launch, both products included.
+
+use super::{Kind, RecurrentWeights};
+use crate::dtype::{DType, Element};
+use crate::error::Result;
+use crate::launch::Grid;
+use crate::ops::views::{read, write};
+use crate::tensor::Tensor;
+use cuda_std::Float;
+use cuda_std::kernel::Kernel;
+use kernels_gpu::recurrent::{self as kernels, CELL_UNITS, COLUMNS, Cell, cell_shared_bytes, has};
+
+/// Rows of the batch beyond which products on their own use the weights better: each block reads all rows of its group.
+const MOST_ROWS: usize = 128;
+
+/// The operands of a cell, on one stream.
+#[derive(Clone, Copy)]
+pub struct Operands<'a> {
+    pub x: &'a Tensor,
+    pub h: &'a Tensor,
+    pub c: Option<&'a Tensor>,
+    pub weights: RecurrentWeights<'a>,
+}
+
+/// Whether the kernel takes the operands: 16-bit, few rows, and rows of whole aligned packs.
+pub fn serves(of: &Operands) -> bool {
+    let RecurrentWeights { w_ih, w_hh, b_ih, b_hh } = of.weights;
+    let packs = |tensor: &Tensor| {
+        tensor.is_contiguous() && tensor.address().is_multiple_of(16) && tensor.shape()[1].is_multiple_of(8)
+    };
+    let dense = [of.c, b_ih, b_hh];
+    of.x.dtype() != DType::F32
+        && of.x.shape()[0] <= MOST_ROWS
+        && [of.x, of.h, w_ih, w_hh].into_iter().all(packs)
+        && dense.iter().flatten().all(|tensor| tensor.is_contiguous())
+}
+
+/// h' and, of an LSTM, c'.
+pub fn run(kind: Kind, of: &Operands) -> Result<(Tensor, Option<Tensor>)> {
+    let uninit = || Tensor::uninit(of.x.device(), of.h.dtype(), of.h.shape());
+    let (h, c) = (uninit()?, of.c.map(|_| uninit()).transpose()?);
+    if !h.is_empty() {
+        match of.x.dtype() {
+            DType::F16 => launch::<half::f16>(kind, of, &h, c.as_ref())?,
+            _ => launch::<half::bf16>(kind, of, &h, c.as_ref())?,
+        }
+    }
+    Ok((h, c))
+}
+
+fn launch<T: Element + Float + kernels::cell::Instances>(
+    kind: Kind,
+    of: &Operands,
+    h_next: &Tensor,
+    c_next: Option<&Tensor>,
+) -> Result<()> {
+    let (batch, hidden) = (of.h.shape()[0], of.h.shape()[1]);
+    let kernels: &[Kernel<kernels::cell::Args<T>>] = kernels::cell::kernels::<T>();
+    let of_kind = || kernels.iter().filter(|kernel| kernel.constant("GATES") == kind.gates());
+    let rows = |kernel: &&Kernel<kernels::cell::Args<T>>| kernel.constant("FRAGMENTS") * COLUMNS as usize;
+    let kernel = of_kind().find(|kernel| rows(kernel) >= batch).or_else(|| of_kind().max_by_key(rows));
+    let kernel = kernel.expect("each number of gates has instances");
+    let RecurrentWeights { w_ih, w_hh, b_ih, b_hh } = of.weights;
+    let given = [(b_ih.is_some(), has::BIAS), (b_hh.is_some(), has::PRODUCT)];
+    let p = Cell {
+        batch: batch as u32,
+        input: of.x.shape()[1] as u32,
+        hidden: hidden as u32,
+        has: given.iter().filter(|(is, _)| *is).fold(0, |bits, (_, bit)| bits | bit),
+    };
+    let args = (
+        of.x.view()?,
+        of.h.view()?,
+        read(of.c)?,
+        w_ih.view()?,
+        w_hh.view()?,
+        read(b_ih)?,
+        read(b_hh)?,
+        h_next.view_mut()?,
+        write(c_next)?,
+        p,
+    );
+    let blocks = hidden.div_ceil(CELL_UNITS as usize) as u64;
+    let grid = Grid::xyz(blocks, batch.div_ceil(rows(&kernel)) as u64, 1)?
+        .shared(cell_shared_bytes(kernel.constant("FRAGMENTS")));
+    // SAFETY: `serves` holds: contiguous tensors of these extents with rows of whole aligned packs. Units are a multiple of a
+    // block's, and the grid covers them and the rows.
+    unsafe { of.x.device().launch(kernel, grid, args) }
+}

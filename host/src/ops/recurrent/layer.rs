@@ -1,0 +1,139 @@
+//! One layer in one direction, forward.
+
+use super::plan::{Choice, Plan};
+use super::walk::{Number, Operands, step};
+use super::{Kind, RecurrentWeights, dense, persistent};
+use crate::error::Result;
+use crate::ops::matmul::{self, Matmul};
+use crate::ops::pointwise::with_float;
+use crate::ops::{self, Linear};
+use crate::tensor::Tensor;
+
+/// The operands. Tensors are of one stream.
+#[derive(Clone, Copy)]
+pub struct Layer<'a> {
+    pub op: &'static str,
+    pub kind: Kind,
+    /// `[T, B, I]`, of any strides.
+    pub x: &'a Tensor,
+    pub weights: RecurrentWeights<'a>,
+    /// `[B, H]`.
+    pub h0: Option<&'a Tensor>,
+    pub c0: Option<&'a Tensor>,
+    pub lengths: Option<&'a Tensor>,
+    pub reverse: bool,
+}
+
+/// What a layer gives.
+#[derive(Clone, Copy)]
+pub struct Results<'a> {
+    /// `[T, B, H]`, with units that are neighbours in memory.
+    pub y: &'a Tensor,
+    /// `[B, H]`, contiguous.
+    pub h_n: &'a Tensor,
+    pub c_n: Option<&'a Tensor>,
+}
+
+impl Layer<'_> {
+    /// Steps, rows of the batch, hidden units.
+    pub fn extents(&self) -> [usize; 3] {
+        [self.x.shape()[0], self.x.shape()[1], self.weights.w_hh.shape()[1]]
+    }
+
+    /// The time of a step.
+    pub fn time(&self, step: usize) -> usize {
+        if self.reverse { self.extents()[0] - 1 - step } else { step }
+    }
+
+    /// `[T·B, I]`.
+    pub fn rows(&self) -> Result<Tensor> {
+        let [steps, batch, _] = self.extents();
+        let shape = [steps * batch, self.x.shape()[2]];
+        self.x.reshape(&shape).or_else(|_| ops::contiguous(self.x)?.reshape(&shape))
+    }
+
+    /// x·w_ihᵀ + b_ih `[T, B, G·H]`: all steps' as one product.
+    pub fn gx(&self) -> Result<Tensor> {
+        let [steps, batch, hidden] = self.extents();
+        let with_bias = Linear { bias: self.weights.b_ih, ..Linear::default() };
+        ops::linear(&self.rows()?, self.weights.w_ih, &with_bias)?.reshape(&[
+            steps,
+            batch,
+            self.kind.gates() * hidden,
+        ])
+    }
+
+    /// A contiguous `[B, H]` of an initial state, zeros where there is none.
+    pub fn state(&self, initial: Option<&Tensor>) -> Result<Tensor> {
+        let [_, batch, hidden] = self.extents();
+        match initial {
+            Some(initial) => dense(initial),
+            None => Tensor::zeros(self.x.device(), self.x.dtype(), &[batch, hidden]),
+        }
+    }
+
+    /// Runs it.
+    pub fn run(&self, plan: &Plan, results: Results) -> Result<()> {
+        let [steps, batch, hidden] = self.extents();
+        if batch == 0 || hidden == 0 {
+            return Ok(());
+        }
+        if steps == 0 {
+            return self.finish(&self.state(self.h0)?, self.c0, results);
+        }
+        let gx = self.gx()?;
+        match plan.choice {
+            Choice::Persistent => persistent::run(self, plan, &gx, results),
+            Choice::Steps => with_float!(gx.dtype(), T => self.steps::<T>(&gx, results)),
+        }
+    }
+
+    /// The last state, from where it was computed.
+    fn finish(&self, h: &Tensor, c: Option<&Tensor>, results: Results) -> Result<()> {
+        results.h_n.copy_from(h)?;
+        match results.c_n {
+            Some(c_n) => c_n.copy_from(&self.state(c)?),
+            None => Ok(()),
+        }
+    }
+
+    /// A product and the gates for each step.
+    fn steps<T: Number>(&self, gx: &Tensor, results: Results) -> Result<()> {
+        let [steps, batch, hidden] = self.extents();
+        let uninit = |shape: &[usize]| Tensor::uninit(gx.device(), gx.dtype(), shape);
+        let gh = uninit(&[batch, self.kind.gates() * hidden])?;
+        let is_lstm = self.kind == Kind::Lstm;
+        let with_bias = Linear { bias: self.weights.b_hh, ..Linear::default() };
+        let (mut h, mut next_h) = (self.state(self.h0)?, uninit(&[batch, hidden])?);
+        let mut c = if is_lstm { Some(self.state(self.c0)?) } else { None };
+        let mut next_c = if is_lstm { Some(uninit(&[batch, hidden])?) } else { None };
+        for now in 0..steps {
+            ops::linear_into(&h, self.weights.w_hh, &with_bias, &gh)?;
+            let time = self.time(now);
+            let (gx, y) = (at(gx, time)?, at(results.y, time)?);
+            let (y, lengths) = (Some(&y), self.lengths);
+            let of = Operands { gx: &gx, gh: &gh, h: &h, c: c.as_ref(), lengths, y, time };
+            step::<T>(self.kind, &of, &next_h, next_c.as_ref())?;
+            // The initial state is the caller's: it is not written to.
+            if now == 0 {
+                (h, next_h) = (next_h, uninit(&[batch, hidden])?);
+                (c, next_c) = (next_c, if is_lstm { Some(uninit(&[batch, hidden])?) } else { None });
+            } else {
+                std::mem::swap(&mut h, &mut next_h);
+                std::mem::swap(&mut c, &mut next_c);
+            }
+        }
+        self.finish(&h, c.as_ref(), results)
+    }
+}
+
+/// A time's `[B, ..]`.
+pub fn at(tensor: &Tensor, time: usize) -> Result<Tensor> {
+    tensor.narrow(0, time, 1)?.squeeze(0)
+}
+
+/// a·b into f32.
+pub fn product(a: &Tensor, b: &Tensor, transpose_a: bool, out: &Tensor) -> Result<()> {
+    let parameters = Matmul { transpose_a, out: Some(out.dtype()), ..Matmul::default() };
+    matmul::matmul_into(a, b, &parameters, out)
+}

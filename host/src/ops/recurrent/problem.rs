@@ -1,0 +1,135 @@
+//! What is asked: the checked operands.
+
+use super::{Kind, Recurrent, RecurrentWeights};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ops::masked_softmax::Described;
+use crate::ops::matmul::MAX_EXTENT;
+use crate::ops::pointwise::{contiguous, float, on_device, reach, typed};
+use crate::tensor::Desc;
+
+fn shape(op: &'static str, arg: &'static str, required: impl Into<String>, desc: &Desc) -> Error {
+    Error::Shape { op, arg, required: required.into(), got: desc.shape().to_vec() }
+}
+
+/// Wants x's type and device, and a shape.
+pub fn operand(op: &'static str, arg: &'static str, desc: &Desc, x: &Desc, wanted: &[usize]) -> Result<()> {
+    if desc.dtype() != x.dtype() {
+        return Err(Error::DType { op, arg, required: x.dtype().to_string(), got: desc.dtype() });
+    }
+    if desc.shape() != wanted {
+        return Err(shape(op, arg, format!("{wanted:?}"), desc));
+    }
+    on_device(op, arg, desc, x)?;
+    reach(op, arg, desc)
+}
+
+/// H of weights for `input` columns of x.
+pub fn weights<D: Described>(
+    op: &'static str,
+    kind: Kind,
+    of: &RecurrentWeights<D>,
+    x: &Desc,
+    input: usize,
+) -> Result<usize> {
+    let of = of.described();
+    let gates = kind.gates();
+    let &[rows, hidden] = of.w_hh.shape() else {
+        return Err(shape(op, "w_hh", format!("[{gates}·H, H]"), of.w_hh));
+    };
+    if rows != gates * hidden {
+        return Err(shape(op, "w_hh", format!("[{gates}·H, H]"), of.w_hh));
+    }
+    operand(op, "w_hh", of.w_hh, x, &[rows, hidden])?;
+    operand(op, "w_ih", of.w_ih, x, &[rows, input])?;
+    for (arg, bias) in [("b_ih", of.b_ih), ("b_hh", of.b_hh)] {
+        if let Some(bias) = bias {
+            operand(op, arg, bias, x, &[rows])?;
+        }
+    }
+    if rows > MAX_EXTENT {
+        let (limit, got) = (MAX_EXTENT as u64, rows.to_string());
+        return Err(Error::TooLarge { op, what: "rows of `w_hh`", limit, got });
+    }
+    Ok(hidden)
+}
+
+/// A checked sequence.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    pub op: &'static str,
+    pub kind: Kind,
+    pub dtype: DType,
+    pub steps: usize,
+    pub batch: usize,
+    pub hidden: usize,
+    pub directions: usize,
+    pub layers: usize,
+    pub batch_first: bool,
+    /// `[T, B, D·H]` or `[B, T, D·H]`.
+    pub y: Desc,
+    /// `[B, H]` or `[L·D, B, H]`.
+    pub state: Desc,
+}
+
+impl Problem {
+    /// Checks everything that can be checked without reading an element.
+    pub fn new<D: Described>(
+        op: &'static str,
+        kind: Kind,
+        x: &D,
+        parameters: &Recurrent<D>,
+    ) -> Result<Problem> {
+        let x = x.described();
+        float(op, "x", x)?;
+        let required = if parameters.batch_first { "[B, T, I]" } else { "[T, B, I]" };
+        let &[first, second, input] = x.shape() else { return Err(shape(op, "x", required, x)) };
+        reach(op, "x", x)?;
+        let (steps, batch) = if parameters.batch_first { (second, first) } else { (first, second) };
+        let directions = parameters.directions();
+        let count = parameters.layers.len();
+        if count == 0 || !count.is_multiple_of(directions) {
+            let required = if directions == 2 { "two weights for each layer" } else { "at least one layer" };
+            let (required, got) = (required.to_owned(), format!("{count}"));
+            return Err(Error::Parameter { op, arg: "layers", required, got });
+        }
+        let hidden = weights(op, kind, &parameters.layers[0], x, input)?;
+        for (index, of) in parameters.layers.iter().enumerate().skip(1) {
+            let input = if index < directions { input } else { directions * hidden };
+            if weights(op, kind, of, x, input)? != hidden {
+                let required = format!("[{}, {hidden}], as that of the first layer", kind.gates() * hidden);
+                return Err(shape(op, "w_hh", required, of.w_hh.described()));
+            }
+        }
+        for (what, extent) in
+            [("rows of the batch", batch), ("steps", steps), ("steps of all rows", steps * batch)]
+        {
+            if extent > MAX_EXTENT {
+                let (limit, got) = (MAX_EXTENT as u64, extent.to_string());
+                return Err(Error::TooLarge { op, what, limit, got });
+            }
+        }
+        let of_state: Vec<usize> = if count == 1 { vec![batch, hidden] } else { vec![count, batch, hidden] };
+        let state = Desc::contiguous(op, x.device(), x.dtype(), &of_state)?;
+        for (arg, initial) in [("h0", parameters.h0), ("c0", parameters.c0)] {
+            if let Some(initial) = initial {
+                operand(op, arg, initial.described(), x, &of_state)?;
+            }
+        }
+        if let (Kind::Gru, Some(c0)) = (kind, parameters.c0) {
+            let got = format!("{:?}", c0.described().shape());
+            let required = "absent, since a GRU has no c".to_owned();
+            return Err(Error::Parameter { op, arg: "c0", required, got });
+        }
+        if let Some(lengths) = parameters.lengths {
+            let of_batch = Desc::contiguous(op, x.device(), DType::I32, &[batch])?;
+            typed(op, "lengths", lengths.described(), DType::I32, &of_batch)?;
+            contiguous(op, "lengths", lengths.described())?;
+        }
+        let of_y = [first, second, directions * hidden];
+        let y = Desc::contiguous(op, x.device(), x.dtype(), &of_y)?;
+        let layers = count / directions;
+        let (dtype, batch_first) = (x.dtype(), parameters.batch_first);
+        Ok(Problem { op, kind, dtype, steps, batch, hidden, directions, layers, batch_first, y, state })
+    }
+}

@@ -1,0 +1,115 @@
+//! How the blocks of a sequence give one another the hidden state: the data is the flag.
+//!
+//! A *slot* holds h of one time for every group of the batch, as f16 or bf16 in the order in which lanes want it: for each
+//! group, sub-batch of [`COLUMNS`] rows and chunk of [`CHUNK`] units, `[COLUMNS][CHUNK]`. Every word is [`POISON`] until
+//! the one thread that owns it writes two units; who needs it reads it until it is something else. Words are written and read
+//! by relaxed atomics of four bytes, so nothing need be ordered with them.
+//!
+//! Of long sequences slots are used again: see [`Ring`].
+
+use cuda_std::atomic::{Ordering, Scope};
+use cuda_std::plain_parameter;
+use cuda_std::prelude::*;
+
+/// Rows of the batch that a tensor core multiplies at a time.
+pub const COLUMNS: u32 = 8;
+/// Units of a chunk: what the four lanes of a column hold, 16 bytes each.
+pub const CHUNK: u32 = 32;
+/// Words of a chunk.
+pub const CHUNK_WORDS: u32 = COLUMNS * CHUNK / 2;
+/// Two NaN that no conversion gives.
+pub const POISON: u32 = u32::MAX;
+
+/// The slots and who uses them.
+///
+/// With more steps than slots, every `period` steps each thread poisons its words of the slots that all blocks have read, then
+/// fences. A slot is written again only three periods later, when who reads it has fenced behind something that was
+/// written behind the poison: it cannot meet what the slot held before.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Ring {
+    /// How many there are.
+    pub slots: u32,
+    /// A quarter of them, a power of two, or 0 where each is used once.
+    pub period: u32,
+    /// Words of a sub-batch in a slot.
+    pub words: u32,
+    /// Polls after which a block gives up.
+    pub patience: u32,
+}
+plain_parameter!(Ring);
+
+/// Fills words with [`POISON`].
+///
+/// # Safety
+/// There are `packs` packs, aligned to 16 bytes; the grid has a thread for each.
+#[kernel(family = "recurrent", instances = [{ ; threads: 256 }])]
+pub unsafe fn poison(exchange: GlobalMut<u32>, packs: u64) {
+    let pack = thread::index_1d();
+    // SAFETY: within `packs`.
+    unsafe { exchange.set_pack_if(pack < packs, pack as usize * 4, [POISON; 4]) }
+}
+
+/// Two units as a word that is not [`POISON`].
+#[inline(always)]
+pub fn word<T: Half>(low: f32, high: f32) -> u32 {
+    let mut pack = [0; 4];
+    T::set_pair(&mut pack, 0, [low, high]);
+    // Hardware's conversions give one NaN, 0x7fff.
+    if pack[0] == POISON { 0x7fff_7fff } else { pack[0] }
+}
+
+#[inline(always)]
+fn is_poisoned(pack: Pack) -> bool {
+    pack[0] == POISON || pack[1] == POISON || pack[2] == POISON || pack[3] == POISON
+}
+
+/// Reads pack i from `at(i)` on where `wanted(i)`, zeros elsewhere, until nothing is poisoned; false where that does
+/// not happen within `patience()` polls. All lanes of the warp must call.
+///
+/// # Safety
+/// The packs exist, aligned to 16 bytes, and are written by relaxed atomics alone.
+#[inline(always)]
+pub unsafe fn receive<const PACKS: usize>(
+    exchange: GlobalMut<u32>,
+    at: impl Fn(usize) -> usize,
+    wanted: impl Fn(usize) -> bool,
+    patience: impl Fn() -> u32,
+) -> ([Pack; PACKS], bool) {
+    let mut packs = [[0; 4]; PACKS];
+    let mut left = u32::MAX;
+    // SAFETY: the caller's contract.
+    unsafe {
+        for i in 0..PACKS {
+            packs[i] = exchange.load_pack_relaxed_or(wanted(i), at(i), packs[i]);
+        }
+        loop {
+            let mut missing = false;
+            for i in 0..PACKS {
+                missing |= is_poisoned(packs[i]);
+            }
+            if !warp::warp_vote_any(u32::MAX, missing) {
+                return (packs, true);
+            }
+            // Asked for where it is needed: a register less elsewhere.
+            left = if left == u32::MAX { patience() } else { left - 1 };
+            if left == 0 {
+                return (packs, false);
+            }
+            thread::spin_wait();
+            for i in 0..PACKS {
+                packs[i] = exchange.load_pack_relaxed_or(is_poisoned(packs[i]), at(i), packs[i]);
+            }
+        }
+    }
+}
+
+/// Writes a word.
+///
+/// # Safety
+/// It exists, and this thread alone writes it.
+#[inline(always)]
+pub unsafe fn send(exchange: GlobalMut<u32>, at: usize, word: u32) {
+    // SAFETY: the caller's contract.
+    unsafe { exchange.atomic_store(at, word, Ordering::Relaxed, Scope::Device) }
+}

@@ -1,0 +1,63 @@
+//! Recurrent layers: GRU and LSTM, by the step and by the sequence.
+//!
+//! With gates' inputs gx = x·w_ihᵀ + b_ih and gh = h·w_hhᵀ + b_hh, in PyTorch's order of gates:
+//!
+//! - GRU: r = σ(gx_r + gh_r), z = σ(gx_z + gh_z), n = tanh(gx_n + r·gh_n), h' = (1 − z)·n + z·h
+//! - LSTM: i, f, o = σ(gx + gh), g = tanh(gx_g + gh_g), c' = f·c + i·g, h' = o·tanh(c')
+//!
+//! | kernel | for |
+//! | --- | --- |
+//! | [`sequence()`](fn@sequence) | all steps of a 16-bit sequence in one launch: the recurrent weights stay in registers |
+//! | [`cell()`](fn@cell) | one step with both products, 16-bit, weights read once |
+//! | [`gates()`](fn@gates) | one step for given gx and gh, any type |
+//! | [`gates_backward()`](fn@gates_backward) | its gradient, recomputed from gx and gh |
+//! | [`cells()`](fn@cells) | an LSTM's c of every step, for the gradient |
+//! | [`previous()`](fn@previous) | the h that each step began with, for the gradient |
+//! | [`poison()`](fn@poison), [`check_lengths()`](fn@check_lengths) | what a sequence needs beforehand |
+//!
+//! Arithmetic is f32; exponentials are `ex2.approx`, relative error below 2^-20. No atomics take part in sums: the same
+//! input gives the same bits.
+//!
+//! Floor of a step: the products' weights from where they live, and one exchange among all blocks.
+
+// Register arrays are indexed by constants after unrolling; iterators over them stay in local memory.
+#![allow(clippy::needless_range_loop)]
+
+mod backward;
+mod exchange;
+mod lengths;
+mod math;
+mod persistent;
+mod quads;
+mod step;
+mod whole;
+
+pub use backward::*;
+pub use exchange::*;
+pub use lengths::*;
+pub use persistent::*;
+pub use step::*;
+pub use whole::*;
+
+/// Gates of a GRU.
+pub const GRU: usize = 3;
+/// Gates of an LSTM.
+pub const LSTM: usize = 4;
+
+/// Operands that a kernel may go without, and properties of them.
+pub mod has {
+    /// A bias of the recurrent product.
+    pub const BIAS: u32 = 1;
+    /// An initial h, or a gradient of it.
+    pub const H: u32 = 2;
+    /// An initial c, or a gradient of it.
+    pub const C: u32 = 4;
+    /// Lengths.
+    pub const LENGTHS: u32 = 8;
+    /// Rows of the weight that start at multiples of 16 bytes.
+    pub const PACKED: u32 = 16;
+    /// y, or its gradient.
+    pub const Y: u32 = 32;
+    /// What comes through a product.
+    pub const PRODUCT: u32 = 64;
+}

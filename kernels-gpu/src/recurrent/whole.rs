@@ -1,0 +1,196 @@
+//! One step with both products: f16 and bf16, one launch, weights read once.
+//!
+//! h_next (c_next) = step(x·w_ihᵀ + b_ih, h·w_hhᵀ + b_hh) for x `[batch, input]`, h (c) `[batch, hidden]`, sums and gates in f32.
+//!
+//! The products are turned, as those of few rows are: rows of the weights are those of the tensor cores' first operand, rows of
+//! the batch the columns of the second. A block owns [`CELL_UNITS`] units: two tiles of 16 rows are all their gates, so that
+//! nothing leaves the block but the next state. Of a GRU the second tile holds n of x above and n of h below, since r comes
+//! between them. Its warps take turns along the columns of both weights; what they have is added up in shared memory.
+//!
+//! Launch: grid (blocks of units, groups of `FRAGMENTS`·8 rows), [`cell_shared_bytes`] of dynamic shared memory.
+//!
+//! Floor: the weights once at the copy rate; each block reads all of x and h, from L2.
+
+use super::exchange::{CHUNK, COLUMNS};
+use super::math::step;
+use super::persistent::WARPS;
+use super::{GRU, has};
+use cuda_std::plain_parameter;
+use cuda_std::prelude::*;
+
+/// Units of a block.
+pub const CELL_UNITS: u32 = 8;
+/// Rows of both tiles.
+const ROWS: u32 = 32;
+/// Floats between columns of a warp's sums: a lane's 8 rows and 4 pairs of columns lie in 32 banks.
+const PITCH: u32 = ROWS + 4;
+/// Chunks of columns whose loads are in flight.
+const DEPTH: usize = 2;
+
+/// Bytes of shared memory.
+pub const fn cell_shared_bytes(fragments: usize) -> u32 {
+    WARPS * fragments as u32 * COLUMNS * PITCH * 4
+}
+
+/// What a cell is asked for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Cell {
+    /// Rows of the batch.
+    pub batch: u32,
+    /// Columns of x, a multiple of 8.
+    pub input: u32,
+    /// Hidden units, a multiple of 8.
+    pub hidden: u32,
+    /// [`has::BIAS`] for b_ih, [`has::PRODUCT`] for b_hh.
+    pub has: u32,
+}
+plain_parameter!(Cell);
+
+/// The gates whose rows are the upper and the lower half of both tiles, of x's product or of h's.
+const fn halves(gates: usize, of_h: bool) -> [[Option<usize>; 2]; 2] {
+    match (gates == GRU, of_h) {
+        (true, false) => [[Some(0), Some(1)], [Some(2), None]],
+        (true, true) => [[Some(0), Some(1)], [None, Some(2)]],
+        (false, _) => [[Some(0), Some(1)], [Some(2), Some(3)]],
+    }
+}
+
+/// Adds the products of the warp's turns: `OF_H` is 1 for those of h.
+///
+/// # Safety
+/// `weight` is `[GATES·hidden, columns]` and `of` `[batch, columns]`, rows of whole aligned packs.
+#[inline(always)]
+unsafe fn multiply<T: Half, const GATES: usize, const FRAGMENTS: usize, const OF_H: usize>(
+    sums: &mut [[[f32; 4]; FRAGMENTS]; 2],
+    weight: Global<T>,
+    of: Global<T>,
+    columns: u32,
+    (first_unit, first_row): (u32, u32),
+    p: &Cell,
+) {
+    let lane = warp::lane_id();
+    let (row, turn) = (lane / 4, lane % 4 * 8);
+    let mut base = warp::warp_id() * CHUNK;
+    while base < columns {
+        let mut of_weight = [[[[0; 4]; 2]; 2]; DEPTH];
+        let mut of_rows = [[[0; 4]; FRAGMENTS]; DEPTH];
+        // SAFETY: the caller's contract; rows and columns are below their numbers.
+        unsafe {
+            for i in 0..DEPTH {
+                let k = base + i as u32 * WARPS * CHUNK + turn;
+                for tile in 0..2 {
+                    for half in 0..2 {
+                        if let Some(gate) = const { halves(GATES, OF_H == 1) }[tile][half] {
+                            let at = (gate as u32 * p.hidden + first_unit + row) as usize * columns as usize;
+                            of_weight[i][tile][half] = weight.get_pack_if(k < columns, at + k as usize, 0);
+                        }
+                    }
+                }
+                for f in 0..FRAGMENTS {
+                    let row = first_row + f as u32 * COLUMNS + row;
+                    let at = row as usize * columns as usize + k as usize;
+                    of_rows[i][f] = of.get_pack_if(row < p.batch && k < columns, at, 0);
+                }
+            }
+        }
+        for i in 0..DEPTH {
+            for tile in 0..2 {
+                let [upper, lower] = of_weight[i][tile];
+                let first = [upper[0], lower[0], upper[1], lower[1]];
+                let second = [upper[2], lower[2], upper[3], lower[3]];
+                for f in 0..FRAGMENTS {
+                    let [s, t, u, v] = of_rows[i][f];
+                    sums[tile][f] = T::multiply(first, [s, t], sums[tile][f]);
+                    sums[tile][f] = T::multiply(second, [u, v], sums[tile][f]);
+                }
+            }
+        }
+        base += DEPTH as u32 * WARPS * CHUNK;
+    }
+}
+
+/// Takes a step.
+///
+/// # Safety
+/// The tensors are as the module says, contiguous, x, h and the weights aligned to 16 bytes; the grid covers units and rows.
+#[kernel(
+    family = "recurrent",
+    types = [f16, bf16],
+    instances = [
+        { GATES: 3, FRAGMENTS: 2; threads: 256, min_blocks: 2 }, { GATES: 3, FRAGMENTS: 8; threads: 256, min_blocks: 1 },
+        { GATES: 4, FRAGMENTS: 2; threads: 256, min_blocks: 2 }, { GATES: 4, FRAGMENTS: 8; threads: 256, min_blocks: 1 },
+    ],
+)]
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn cell<T: Half, const GATES: usize, const FRAGMENTS: usize>(
+    x: Global<T>,
+    h: Global<T>,
+    c: Global<T>,
+    w_ih: Global<T>,
+    w_hh: Global<T>,
+    b_ih: Global<T>,
+    b_hh: Global<T>,
+    h_next: GlobalMut<T>,
+    c_next: GlobalMut<T>,
+    p: Cell,
+) {
+    let is_lstm = const { GATES != GRU };
+    let (lane, warp) = (warp::lane_id(), warp::warp_id());
+    let first_unit = thread::block_idx_x() * CELL_UNITS;
+    let rows = FRAGMENTS as u32 * COLUMNS;
+    let first_row = thread::block_idx_y() * rows;
+    let mut sums = [[[0.0f32; 4]; FRAGMENTS]; 2];
+    // SAFETY: the caller's contract; a warp's sums are read behind the barrier.
+    unsafe {
+        let place = (first_unit, first_row);
+        multiply::<T, GATES, FRAGMENTS, 0>(&mut sums, w_ih, x, p.input, place, &p);
+        multiply::<T, GATES, FRAGMENTS, 1>(&mut sums, w_hh, h, p.hidden, place, &p);
+        let shared = Shared::<f32>::dynamic(0, WARPS * rows * PITCH);
+        for f in 0..FRAGMENTS {
+            let column = warp * rows + f as u32 * COLUMNS + lane % 4 * 2;
+            for tile in 0..2 {
+                let at = column * PITCH + tile as u32 * 16 + lane / 4;
+                shared.set(at, sums[tile][f][0]);
+                shared.set(at + PITCH, sums[tile][f][1]);
+                shared.set(at + 8, sums[tile][f][2]);
+                shared.set(at + PITCH + 8, sums[tile][f][3]);
+            }
+        }
+        thread::sync_threads();
+        let mut output = thread::thread_idx_x();
+        while output < rows * CELL_UNITS {
+            let (column, own) = (output / CELL_UNITS, output % CELL_UNITS);
+            let (row, unit) = (first_row + column, first_unit + own);
+            if row < p.batch {
+                let mut totals = [0.0; 4];
+                for i in 0..4 {
+                    for part in 0..WARPS {
+                        totals[i] += shared.get((part * rows + column) * PITCH + i as u32 * CELL_UNITS + own);
+                    }
+                }
+                let bias = |of: Global<T>, bit: u32, gate: usize| {
+                    let at = gate * p.hidden as usize + unit as usize;
+                    T::from_bits(of.get_bits_if(p.has & bit != 0, at, 0)).to_f32()
+                };
+                let (mut gx, mut gh) = ([0.0; GATES], [0.0; GATES]);
+                for gate in 0..GATES {
+                    gx[gate] = totals[gate] + bias(b_ih, has::BIAS, gate);
+                    gh[gate] = bias(b_hh, has::PRODUCT, gate);
+                }
+                if !is_lstm {
+                    gh[GATES - 1] += totals[3];
+                }
+                let at = row as usize * p.hidden as usize + unit as usize;
+                let before = if is_lstm { 0.0 } else { T::from_bits(h.get_bits_if(true, at, 0)).to_f32() };
+                let cell = T::from_bits(c.get_bits_if(is_lstm, at, 0)).to_f32();
+                let (next_h, next_c) = step(gx, gh, before, cell);
+                h_next.set(at, T::from_f32(next_h));
+                if is_lstm {
+                    c_next.set(at, T::from_f32(next_c));
+                }
+            }
+            output += WARPS * warp::SIZE;
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! `gru` and `lstm`, forward, against float64.
+
+#[allow(dead_code)]
+#[path = "../src/recurrent.rs"]
+mod recurrent;
+
+use recurrent::{KINDS, Network, Shape, tolerance};
+use warpwright::ops::recurrent::Choice;
+use warpwright::ops::{
+    self, Recurred, Recurrent, RecurrentKind, RecurrentWeights, gru_explain, lstm_explain,
+};
+use warpwright::{DType, Device, Error, Result, Tensor, reference};
+use warpwright_tests::{DTYPES, apart, assert_same, assert_within, on_each_device};
+
+fn forward(kind: RecurrentKind, x: &Tensor, parameters: &Recurrent) -> Result<Recurred> {
+    match kind {
+        RecurrentKind::Gru => ops::gru(x, parameters),
+        RecurrentKind::Lstm => ops::lstm(x, parameters),
+    }
+}
+
+/// In the way that the plan takes, or the given one; twice, and the same bits.
+fn check(network: &Network, choice: Option<Choice>) -> Result<()> {
+    let shape = network.shape;
+    let weights = network.weights();
+    let parameters = Recurrent { choice, ..network.parameters(&weights) };
+    let want = reference::recurrent(shape.kind, &network.x, &parameters)?;
+    let got = forward(shape.kind, &network.x, &parameters)?;
+    let again = forward(shape.kind, &network.x, &parameters)?;
+    let close = |name: &str, got: &Tensor, again: &Tensor, want: &[f64]| -> Result<()> {
+        let what = format!("{name} of {shape:?} {choice:?}");
+        assert_within(&got.to_f64()?, want, |_| tolerance(shape.dtype), &what);
+        assert_same(&again.to_bytes()?, &got.to_bytes()?, &what);
+        Ok(())
+    };
+    close("y", &got.y, &again.y, &want.y)?;
+    close("h_n", &got.h_n, &again.h_n, &want.h_n)?;
+    assert_eq!(got.c_n.is_some(), shape.kind == RecurrentKind::Lstm);
+    if let (Some(got), Some(again), Some(want)) = (&got.c_n, &again.c_n, &want.c_n) {
+        close("c_n", got, again, want)?;
+    }
+    for (i, want) in want.inner.iter().enumerate() {
+        close("inner", &got.inner[i], &again.inner[i], want)?;
+    }
+    Ok(())
+}
+
+const HALVES: [DType; 2] = [DType::F16, DType::BF16];
+
+on_each_device! {
+    /// Units that fill blocks and that do not, rows of packs and of words, one group of the batch and several.
+    fn all_steps_in_one_launch_are_right(device: &Device) -> Result<()> {
+        let extents = [[3, 5, 4, 32], [4, 9, 7, 20], [1, 1, 3, 2], [2, 17, 5, 46], [3, 8, 16, 48]];
+        for kind in KINDS {
+            for (i, extents) in extents.into_iter().enumerate() {
+                let shape = Shape::new(kind, HALVES[i % 2], extents);
+                let shape = Shape { bias: i % 3 != 1, initial: i % 3 != 2, ..shape };
+                check(&Network::random(device, shape, i as u64)?, Some(Choice::Persistent))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Each instance: slices of columns of one chunk to eight.
+    fn weights_of_every_size_are_held(device: &Device) -> Result<()> {
+        for (i, (kind, hidden)) in [
+            (RecurrentKind::Gru, 256),
+            (RecurrentKind::Gru, 290),
+            (RecurrentKind::Gru, 520),
+            (RecurrentKind::Gru, 1040),
+            (RecurrentKind::Lstm, 272),
+            (RecurrentKind::Lstm, 514),
+        ].into_iter().enumerate() {
+            let shape = Shape::new(kind, HALVES[i % 2], [2, 3, 2, hidden]);
+            check(&Network::random(device, shape, i as u64)?, Some(Choice::Persistent))?;
+        }
+        Ok(())
+    }
+
+    /// More steps than slots: these are poisoned and used again.
+    fn slots_are_used_again(device: &Device) -> Result<()> {
+        for (kind, dtype, steps) in [(RecurrentKind::Gru, DType::F16, 300), (RecurrentKind::Lstm, DType::BF16, 260)] {
+            let shape = Shape { lengths: true, ..Shape::new(kind, dtype, [steps, 3, 2, 18]) };
+            let network = Network::random(device, shape, 1)?;
+            let weights = network.weights();
+            let plan = match kind {
+                RecurrentKind::Gru => gru_explain(&network.x, &network.parameters(&weights))?,
+                RecurrentKind::Lstm => lstm_explain(&network.x, &network.parameters(&weights))?,
+            };
+            assert!(plan.slots < steps && plan.choice == Choice::Persistent, "{plan}");
+            check(&network, Some(Choice::Persistent))?;
+        }
+        Ok(())
+    }
+
+    fn a_step_at_a_time_is_right(device: &Device) -> Result<()> {
+        for kind in KINDS {
+            for (i, dtype) in DTYPES.into_iter().enumerate() {
+                let extents = [[3, 5, 4, 32], [4, 3, 7, 21], [2, 9, 1, 1]][i];
+                for turn in 0..3 {
+                    let shape = Shape::new(kind, DTYPES[(i + turn) % 3], extents);
+                    let shape = Shape { bias: i != 1, initial: i != 2, ..shape };
+                    let choice = (dtype != DType::F32).then_some(Choice::Steps);
+                    check(&Network::random(device, shape, i as u64)?, choice)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Several layers, both directions, rows of different lengths, the batch in front: by either way.
+    fn layers_directions_and_lengths_go_together(device: &Device) -> Result<()> {
+        for (i, kind) in KINDS.into_iter().enumerate() {
+            for turn in 0..6 {
+                let shape = Shape {
+                    layers: 1 + turn % 3,
+                    bidirectional: turn != 1,
+                    batch_first: turn % 2 == 0,
+                    lengths: turn != 2,
+                    bias: turn != 3,
+                    initial: turn != 4,
+                    ..Shape::new(kind, DTYPES[(turn + i) % 3], [5, 4, 6, 18])
+                };
+                let network = Network::random(device, shape, turn as u64)?;
+                check(&network, None)?;
+                check(&network, Some(Choice::Steps))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Views of larger tensors, for every operand.
+    fn operands_may_lie_in_any_way(device: &Device) -> Result<()> {
+        for (kind, dtype) in [(RecurrentKind::Gru, DType::BF16), (RecurrentKind::Lstm, DType::F32)] {
+            let shape = Shape::new(kind, dtype, [4, 3, 6, 16]);
+            let wide = Network::random(device, Shape { steps: 8, hidden: 32, input: 12, ..shape }, 2)?;
+            let weights = wide.weights();
+            let rows = kind.gates() * 16;
+            let (w_ih, w_hh) = (weights[0].w_ih.narrow(0, 3, rows)?.step(1, 2)?, weights[0].w_hh.step(1, 2)?.narrow(0, 1, rows)?);
+            let (b_ih, b_hh) = (weights[0].b_ih.unwrap().narrow(0, 5, rows)?, weights[0].b_hh.unwrap().step(0, 2)?);
+            let x = wide.x.step(0, 2)?.step(2, 2)?;
+            let h0 = wide.h0.as_ref().unwrap().narrow(1, 7, 16)?;
+            let of = [RecurrentWeights { w_ih: &w_ih, w_hh: &w_hh, b_ih: Some(&b_ih), b_hh: Some(&b_hh) }];
+            let parameters = Recurrent { h0: Some(&h0), ..Recurrent::new(&of) };
+            let want = reference::recurrent(kind, &x, &parameters)?;
+            let got = forward(kind, &x, &parameters)?;
+            assert_within(&got.y.to_f64()?, &want.y, |_| tolerance(dtype), "y");
+        }
+        Ok(())
+    }
+
+    fn what_is_not_there_takes_no_steps(device: &Device) -> Result<()> {
+        for kind in KINDS {
+            for dtype in [DType::F16, DType::F32] {
+                for extents in [[0, 3, 2, 4], [3, 0, 2, 4], [2, 3, 0, 4], [2, 3, 4, 0]] {
+                    check(&Network::random(device, Shape::new(kind, dtype, extents), 3)?, None)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows beside one with NaN, or with a length of 0, do not change by a bit.
+    fn rows_do_not_touch_one_another(device: &Device) -> Result<()> {
+        for kind in KINDS {
+            let network = Network::random(device, Shape::new(kind, DType::F16, [4, 6, 3, 24]), 4)?;
+            let weights = network.weights();
+            let clean = forward(kind, &network.x, &network.parameters(&weights))?.y.to_f64()?;
+            let mut values: Vec<f32> = network.x.to_f64()?.into_iter().map(|x| x as f32).collect();
+            values[2 * 3] = f32::NAN; // time 0, row 2
+            let x = warpwright_tests::floats(device, DType::F16, &[4, 6, 3], &values)?;
+            let dirty = forward(kind, &x, &network.parameters(&weights))?.y.to_f64()?;
+            for (at, (clean, dirty)) in clean.chunks(24).zip(dirty.chunks(24)).enumerate() {
+                match at % 6 {
+                    2 => assert!(dirty.iter().all(|y| y.is_nan()), "row {at}"),
+                    _ => assert_same(dirty, clean, format!("row {at}")),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn a_length_that_is_none_is_named(device: &Device) -> Result<()> {
+        let device = &apart(device)?;
+        for (dtype, bad) in [(DType::F32, 5), (DType::F16, -1)] {
+            let network = Network::random(device, Shape::new(RecurrentKind::Gru, dtype, [4, 3, 2, 4]), 5)?;
+            let weights = network.weights();
+            let lengths = Tensor::from_slice(device, &[3], &[4, 0, bad])?;
+            let parameters = Recurrent { lengths: Some(&lengths), ..network.parameters(&weights) };
+            let done = ops::gru(&network.x, &parameters).and_then(|done| done.y.to_f64());
+            let want = format!("gru: `lengths[2]` must be in 0..=4, got {bad}");
+            assert_eq!(done.expect_err("no length").to_string(), want);
+        }
+        Ok(())
+    }
+
+    fn what_does_not_fit_is_refused(device: &Device) -> Result<()> {
+        let network = Network::random(device, Shape::new(RecurrentKind::Gru, DType::F32, [4, 3, 2, 4]), 6)?;
+        let weights = network.weights();
+        let good = network.parameters(&weights);
+        let of = |dtype, shape: &[usize]| Tensor::zeros(device, dtype, shape);
+        let refusal = |x: &Tensor, parameters: &Recurrent| {
+            ops::gru_shape(x, parameters).map(drop).expect_err("refused")
+        };
+        let lstm = |parameters: &Recurrent| ops::lstm_shape(&network.x, parameters).map(drop).expect_err("refused");
+        let x = &network.x;
+        assert!(matches!(refusal(&of(DType::I32, &[4, 3, 2])?, &good), Error::DType { arg: "x", .. }));
+        assert!(matches!(refusal(&of(DType::F32, &[4, 3])?, &good), Error::Shape { arg: "x", .. }));
+        assert!(matches!(refusal(&of(DType::F32, &[4, 3, 3])?, &good), Error::Shape { arg: "w_ih", .. }));
+        assert!(matches!(lstm(&good), Error::Shape { arg: "w_hh", .. }));
+        let none = Recurrent { layers: &[], ..good };
+        assert!(matches!(refusal(x, &none), Error::Parameter { arg: "layers", .. }));
+        assert!(matches!(refusal(x, &Recurrent { bidirectional: true, ..good }), Error::Parameter { arg: "layers", .. }));
+        let (h0, lengths) = (of(DType::F32, &[3, 5])?, of(DType::I64, &[3])?);
+        assert!(matches!(refusal(x, &Recurrent { h0: Some(&h0), ..good }), Error::Shape { arg: "h0", .. }));
+        assert!(matches!(refusal(x, &Recurrent { lengths: Some(&lengths), ..good }), Error::DType { arg: "lengths", .. }));
+        let c0 = of(DType::F32, &[3, 4])?;
+        assert!(matches!(refusal(x, &Recurrent { c0: Some(&c0), ..good }), Error::Parameter { arg: "c0", .. }));
+        let half = of(DType::F16, &[12])?;
+        let mixed = [RecurrentWeights { b_ih: Some(&half), ..weights[0] }];
+        assert!(matches!(refusal(x, &Recurrent { layers: &mixed, ..good }), Error::DType { arg: "b_ih", .. }));
+        let error = ops::gru(x, &Recurrent { choice: Some(Choice::Persistent), ..good }).map(drop);
+        let want = "gru: `choice` must be one that can serve: tensor cores multiply 16-bit weights only, got Persistent";
+        assert_eq!(error.expect_err("f32").to_string(), want);
+        Ok(())
+    }
+}

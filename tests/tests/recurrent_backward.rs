@@ -1,0 +1,124 @@
+//! The gradients of `gru` and `lstm` against float64, whose own are checked by finite differences beside them.
+
+#[allow(dead_code)]
+#[path = "../src/recurrent.rs"]
+mod recurrent;
+
+use recurrent::{KINDS, Network, Shape, gradient_tolerance};
+use warpwright::ops::{self, Recurred, Recurrent, RecurrentGradients, RecurrentKind, Upstream};
+use warpwright::{DType, Device, Error, Result, Tensor, reference};
+use warpwright_tests::{DTYPES, assert_same, assert_within, on_each_device};
+
+fn run(
+    kind: RecurrentKind,
+    x: &Tensor,
+    parameters: &Recurrent,
+    upstream: &Upstream,
+) -> Result<RecurrentGradients> {
+    let of = |forward: Result<Recurred>| -> Result<RecurrentGradients> {
+        let forward = forward?;
+        match kind {
+            RecurrentKind::Gru => ops::gru_backward(x, parameters, &forward, upstream),
+            RecurrentKind::Lstm => ops::lstm_backward(x, parameters, &forward, upstream),
+        }
+    };
+    match kind {
+        RecurrentKind::Gru => of(ops::gru(x, parameters)),
+        RecurrentKind::Lstm => of(ops::lstm(x, parameters)),
+    }
+}
+
+fn check(network: &Network, upstream: &Upstream) -> Result<()> {
+    let shape = network.shape;
+    let weights = network.weights();
+    let parameters = network.parameters(&weights);
+    let want = reference::recurrent_backward(shape.kind, &network.x, &parameters, upstream)?;
+    let got = run(shape.kind, &network.x, &parameters, upstream)?;
+    let again = run(shape.kind, &network.x, &parameters, upstream)?;
+    let close = |name: &str, got: &Tensor, again: &Tensor, want: &[f64]| -> Result<()> {
+        let what = format!("{name} of {shape:?}");
+        assert_within(&got.to_f64()?, want, |_| gradient_tolerance(shape.dtype, want), &what);
+        assert_same(&again.to_bytes()?, &got.to_bytes()?, &what);
+        Ok(())
+    };
+    close("dx", &got.dx, &again.dx, &want.dx)?;
+    close("dh0", &got.dh0, &again.dh0, &want.dh0)?;
+    assert_eq!(got.dc0.is_some(), want.dc0.is_some());
+    if let (Some(got), Some(again), Some(want)) = (&got.dc0, &again.dc0, &want.dc0) {
+        close("dc0", got, again, want)?;
+    }
+    assert_eq!(got.layers.len(), want.layers.len());
+    for ((got, again), want) in got.layers.iter().zip(&again.layers).zip(&want.layers) {
+        close("dw_ih", &got.dw_ih, &again.dw_ih, &want.dw_ih)?;
+        close("dw_hh", &got.dw_hh, &again.dw_hh, &want.dw_hh)?;
+        assert_eq!(got.db_ih.is_some(), want.db_ih.is_some());
+        for (name, got, again, want) in [
+            ("db_ih", &got.db_ih, &again.db_ih, &want.db_ih),
+            ("db_hh", &got.db_hh, &again.db_hh, &want.db_hh),
+        ] {
+            if let (Some(got), Some(again), Some(want)) = (got, again, want) {
+                close(name, got, again, want)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+on_each_device! {
+    /// From y alone, from the last states alone, and from all.
+    fn gradients_are_those_of_the_reference(device: &Device) -> Result<()> {
+        for kind in KINDS {
+            for (i, dtype) in DTYPES.into_iter().enumerate() {
+                for (turn, extents) in [[4, 3, 5, 12], [3, 2, 4, 7], [1, 5, 3, 16]].into_iter().enumerate() {
+                    let shape = Shape { bias: turn != 1, initial: turn != 2, ..Shape::new(kind, dtype, extents) };
+                    let network = Network::random(device, shape, (i + 3 * turn) as u64)?;
+                    let (dy, dh_n) = ((turn != 1).then_some(&network.dy), (turn != 0).then_some(&network.dh_n));
+                    let dc_n = (turn != 0 && kind == RecurrentKind::Lstm).then_some(&network.dc_n);
+                    check(&network, &Upstream { dy, dh_n, dc_n })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn layers_directions_and_lengths_go_together(device: &Device) -> Result<()> {
+        for (i, kind) in KINDS.into_iter().enumerate() {
+            for turn in 0..3 {
+                let shape = Shape {
+                    layers: 1 + (turn + i) % 2,
+                    bidirectional: turn != 1,
+                    batch_first: turn == 0,
+                    lengths: turn != 2,
+                    ..Shape::new(kind, DTYPES[(turn + i) % 3], [5, 4, 6, 10])
+                };
+                let network = Network::random(device, shape, turn as u64)?;
+                let dc_n = (kind == RecurrentKind::Lstm).then_some(&network.dc_n);
+                check(&network, &Upstream { dy: Some(&network.dy), dh_n: Some(&network.dh_n), dc_n })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn without_gradients_of_results_all_are_0(device: &Device) -> Result<()> {
+        let network = Network::random(device, Shape::new(RecurrentKind::Gru, DType::F32, [3, 2, 2, 4]), 3)?;
+        check(&network, &Upstream::default())
+    }
+
+    fn what_does_not_fit_is_refused(device: &Device) -> Result<()> {
+        let network = Network::random(device, Shape::new(RecurrentKind::Gru, DType::F32, [3, 2, 2, 4]), 4)?;
+        let weights = network.weights();
+        let parameters = network.parameters(&weights);
+        let forward = ops::gru(&network.x, &parameters)?;
+        let refusal = |forward: &Recurred, upstream: &Upstream| {
+            ops::gru_backward(&network.x, &parameters, forward, upstream).map(drop).expect_err("refused")
+        };
+        let dy = Tensor::zeros(device, DType::F32, &[3, 2, 5])?;
+        let error = refusal(&forward, &Upstream { dy: Some(&dy), ..Upstream::default() });
+        assert!(matches!(error, Error::Shape { arg: "dy", .. }));
+        let other = Recurred { y: dy.clone(), ..forward.clone() };
+        assert!(matches!(refusal(&other, &Upstream::default()), Error::Shape { arg: "y", .. }));
+        let deep = Recurred { inner: vec![dy], ..forward };
+        assert!(matches!(refusal(&deep, &Upstream::default()), Error::Parameter { arg: "inner", .. }));
+        Ok(())
+    }
+}
