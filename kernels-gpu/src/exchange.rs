@@ -1,5 +1,8 @@
 //! How the warps of a cluster tell one another what their parts of a row come to.
 
+// Register arrays are indexed by constants after unrolling; iterators over them stay in local memory.
+#![allow(clippy::needless_range_loop)]
+
 use cuda_std::prelude::*;
 
 /// Most blocks of a cluster that exchanges (beyond 8 the launch must allow it).

@@ -14,27 +14,27 @@ use crate::error::{CliError, quoted};
 const NAME: &str = "masked_softmax";
 const MASKS: &str = "`keep`, `drop`, `bias`, `cu_seqlens`, or `lengths` and `starts`";
 
+const SCALE: ParameterSpec = ParameterSpec {
+    name: "scale",
+    kind: Kind::Number,
+    default: "1",
+    about: "what the scores are multiplied by",
+};
+const CAUSAL: ParameterSpec = ParameterSpec {
+    name: "causal",
+    kind: Kind::Bool,
+    default: "false",
+    about: "keep columns j <= q + causal_offset",
+};
+const CAUSAL_OFFSET: ParameterSpec = ParameterSpec {
+    name: "causal_offset",
+    kind: Kind::Integer,
+    default: "K - Q",
+    about: "with causal=true: 0 lets query q see keys 0..=q",
+};
+
 /// Those of the scale and of the causal limit.
-pub const PARAMETERS: &[ParameterSpec] = &[
-    ParameterSpec {
-        name: "scale",
-        kind: Kind::Number,
-        default: "1",
-        about: "what the scores are multiplied by",
-    },
-    ParameterSpec {
-        name: "causal",
-        kind: Kind::Bool,
-        default: "false",
-        about: "keep columns j <= q + causal_offset",
-    },
-    ParameterSpec {
-        name: "causal_offset",
-        kind: Kind::Integer,
-        default: "K - Q",
-        about: "with causal=true: 0 lets query q see keys 0..=q",
-    },
-];
+pub const PARAMETERS: &[ParameterSpec] = &[SCALE, CAUSAL, CAUSAL_OFFSET];
 
 pub static OP: Op = Op {
     name: NAME,
@@ -65,9 +65,9 @@ pub static OP: Op = Op {
         optional("probabilities", "x's type", "[.., K]", "with p, the probabilities before dropout"),
     ],
     parameters: &[
-        PARAMETERS[0],
-        PARAMETERS[1],
-        PARAMETERS[2],
+        SCALE,
+        CAUSAL,
+        CAUSAL_OFFSET,
         ParameterSpec {
             name: "packed_keys",
             kind: Kind::Bool,

@@ -167,7 +167,7 @@ fn a_box_lies_swizzled_with_zeros_beyond_the_tensor() {
         for col in 0..64 {
             let exists = 32 + row < SHAPE[0] && col < SHAPE[1];
             let want = if exists { ((32 + row) * SHAPE[1] + col) as u16 } else { 0 };
-            assert_eq!(got[row * 64 + (col / 8 ^ row) * 8 + col % 8], want, "{row}, {col}");
+            assert_eq!(got[row * 64 + ((col / 8) ^ row) * 8 + col % 8], want, "{row}, {col}");
         }
     }
 }

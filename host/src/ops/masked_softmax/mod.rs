@@ -152,9 +152,9 @@ const OP: &str = "masked_softmax";
 /// ```
 ///
 /// # Errors
-/// [`Shape`](Error::Shape), [`DType`](Error::DType) and [`DeviceMismatch`](Error::DeviceMismatch) for tensors that
-/// do not fit, [`Parameter`](Error::Parameter) for a scale that is not finite, [`Value`](Error::Value) for a length
-/// or start out of range, [`OutOfMemory`](Error::OutOfMemory).
+/// [`Shape`](crate::Error::Shape), [`DType`](crate::Error::DType) and [`DeviceMismatch`](crate::Error::DeviceMismatch) for tensors that
+/// do not fit, [`Parameter`](crate::Error::Parameter) for a scale that is not finite, [`Value`](crate::Error::Value) for a length
+/// or start out of range, [`OutOfMemory`](crate::Error::OutOfMemory).
 pub fn masked_softmax(x: &Tensor, parameters: &MaskedSoftmax) -> Result<Tensor> {
     let problem = Problem::new(OP, x.desc(), parameters)?;
     let y = Tensor::uninit(x.device(), x.dtype(), x.shape())?;
