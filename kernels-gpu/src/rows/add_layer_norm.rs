@@ -53,5 +53,5 @@ row_kernels!(
         { LANES: 256, PACKS: 2; threads: 256, min_blocks: 3 },
         { LANES: 256, PACKS: 4; threads: 256 },
     ],
-    [{ LANES: 512, PACKS: 2; threads: 512 }]
+    [{ LANES: 256, PACKS: 2; threads: 256, min_blocks: 3 }]
 );
