@@ -29,7 +29,7 @@ fn x() -> warpwright::Tensor {
 fn mistakes_on_the_command_line_exit_with_2() {
     let folder = Folder::new();
     folder.file("x", &[("x", x())]);
-    let known = "known are `scale`, `causal` and `causal_offset`";
+    let known = "known are `scale`, `causal`, `causal_offset`, `packed_keys`, `p`, `seed` and `offset`";
     let operations = "`masked_softmax`, `gelu`, `gelu_backward`, `bias_gelu`, `bias_gelu_backward`, `add`, `cast`, \
                       `dropout`, `dropout_backward`, `embedding`, `embedding_backward`, `layer_norm`, \
                       `layer_norm_backward`, `add_layer_norm`, `add_layer_norm_backward`, `rms_norm`, \
@@ -46,7 +46,7 @@ fn mistakes_on_the_command_line_exit_with_2() {
         ("run masked_softmax --set scal=1", format!("masked_softmax: unknown parameter `scal`: {known}")),
         (
             "run masked_softmax --set scale",
-            "masked_softmax: `--set scale` must be `key=value`: known keys are `scale`, `causal` and `causal_offset`".into(),
+            "masked_softmax: `--set scale` must be `key=value`: known keys are `scale`, `causal`, `causal_offset`, `packed_keys`, `p`, `seed` and `offset`".into(),
         ),
         (
             "run masked_softmax --set scale=1 --set scale=2",
@@ -108,7 +108,7 @@ fn tensors_that_do_not_fit_are_named() {
         ("int", "masked_softmax: `x` must have dtype f32, f16 or bf16, got i32"),
         (
             "scores",
-            "{}/scores: masked_softmax has no tensor `scores`: known are `x`, `keep`, `drop`, `bias`, `lengths` and `starts`",
+            "{}/scores: masked_softmax has no tensor `scores`: known are `x`, `keep`, `drop`, `bias`, `lengths`, `starts` and `cu_seqlens`",
         ),
         ("mask", "masked_softmax: tensor `x` is required: [.., K] f32, f16 or bf16; the input has `keep`"),
         (
