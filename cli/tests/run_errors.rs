@@ -113,7 +113,7 @@ fn tensors_that_do_not_fit_are_named() {
         ("mask", "masked_softmax: tensor `x` is required: [.., K] f32, f16 or bf16; the input has `keep`"),
         (
             "both",
-            "masked_softmax: at most one mask may be given: `keep`, `drop`, `bias`, or `lengths` and `starts`; the input has `drop` and `keep`",
+            "masked_softmax: at most one mask may be given: `keep`, `drop`, `bias`, `cu_seqlens`, or `lengths` and `starts`; the input has `drop` and `keep`",
         ),
         ("long", "masked_softmax: `lengths[1]` must be in 0..=3, got 4"),
         ("negative", "masked_softmax: `starts[0]` must be in 0..=3, got -1"),
