@@ -1,5 +1,5 @@
 //! A kernel whose parameter has no bytes that a GPU could take.
-
+#![allow(unexpected_cfgs)]
 use cuda_std::prelude::*;
 use warpwright::{Device, Grid, Result};
 
