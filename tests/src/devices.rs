@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use warpwright::{Device, Error, Result};
+use warpwright::{DType, Device, Error, Result, Tensor};
 
 /// Set to 1, this turns each skip into a failure: for the machine that has the GPU.
 const REQUIRE_GPU: &str = "WARPWRIGHT_REQUIRE_GPU";
@@ -78,6 +78,19 @@ pub fn first_gpu(test: &str) -> Option<Device> {
         Ok(device) => Some(device),
         Err(error) => {
             skipped("gpu", test, &error.to_string());
+            None
+        }
+    }
+}
+
+/// The first GPU, if it has so many bytes to spare; else says that the test was skipped.
+#[track_caller]
+pub fn roomy_gpu(test: &str, bytes: usize) -> Option<Device> {
+    let gpu = first_gpu(test)?;
+    match Tensor::uninit(&gpu, DType::U8, &[bytes]) {
+        Ok(_) => Some(gpu),
+        Err(error) => {
+            skipped("large", test, &error.to_string());
             None
         }
     }

@@ -1,30 +1,19 @@
 //! Rows of tables with more than 2^31 elements in the result: on a GPU with room for them.
 
 use warpwright::ops::{self, Positions};
-use warpwright::{DType, Device, Error, Result, Tensor};
-use warpwright_tests::{assert_same, skipped};
+use warpwright::{DType, Result, Tensor};
+use warpwright_tests::{assert_same, roomy_gpu};
 
 /// Bytes that a GPU must have to spare.
 const ROOM: usize = 16 << 30;
 const COLS: usize = 1000;
 const WORDS: usize = 97;
 
-/// The first GPU, if `ROOM` is free on it.
-fn roomy_gpu(test: &str) -> Option<Device> {
-    let gpu = Device::cuda(0);
-    match gpu.and_then(|gpu| Tensor::uninit(&gpu, DType::U8, &[ROOM]).map(|_| gpu)) {
-        Ok(gpu) => Some(gpu),
-        Err(error) => {
-            let what = if matches!(error, Error::OutOfMemory { .. }) { "large" } else { "gpu" };
-            skipped(what, test, &error.to_string());
-            None
-        }
-    }
-}
-
 #[test]
 fn rows_past_2_to_the_31_elements_are_written_and_summed() -> Result<()> {
-    let Some(gpu) = roomy_gpu("rows_past_2_to_the_31_elements_are_written_and_summed") else { return Ok(()) };
+    let Some(gpu) = roomy_gpu("rows_past_2_to_the_31_elements_are_written_and_summed", ROOM) else {
+        return Ok(());
+    };
     let count = (1 << 31) / COLS + 5;
     let tokens: Vec<i32> = (0..count).map(|i| (i % WORDS) as i32).collect();
     let tokens = Tensor::from_slice(&gpu, &[count], &tokens)?;

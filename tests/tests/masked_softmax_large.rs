@@ -8,28 +8,16 @@ use cuda_std::divide::Divisor;
 use softmax::scores;
 use warpwright::ops::{self, Mask, MaskedSoftmax};
 use warpwright::{DType, Desc, Device, Error, Result, Tensor, reference};
-use warpwright_tests::{Random, assert_same, assert_within, first_gpu, floats, skipped};
+use warpwright_tests::{Random, assert_same, assert_within, floats, roomy_gpu};
 
 /// Bytes that a GPU must have to spare.
 const ROOM: usize = 16 << 30;
 /// Rows that differ: a prime, so that no stride of a kernel lines up with them.
 const PERIOD: usize = 97;
 
-/// The first GPU, if `ROOM` is free on it.
-fn roomy_gpu(test: &str) -> Option<Device> {
-    let gpu = first_gpu(test)?;
-    match Tensor::uninit(&gpu, DType::U8, &[ROOM]) {
-        Ok(_) => Some(gpu),
-        Err(error) => {
-            skipped("large", test, &error.to_string());
-            None
-        }
-    }
-}
-
 #[test]
 fn elements_past_2_to_the_31_are_read_and_written() -> Result<()> {
-    let Some(gpu) = roomy_gpu("elements_past_2_to_the_31_are_read_and_written") else { return Ok(()) };
+    let Some(gpu) = roomy_gpu("elements_past_2_to_the_31_are_read_and_written", ROOM) else { return Ok(()) };
     let (cols, blocks) = (1000, 22_141);
     let rows = blocks * PERIOD;
     assert!((rows - PERIOD) * cols > 1 << 31);
@@ -81,7 +69,9 @@ fn elements_past_2_to_the_31_are_read_and_written() -> Result<()> {
 
 #[test]
 fn more_rows_than_2_to_the_31_are_cut_into_launches() -> Result<()> {
-    let Some(gpu) = roomy_gpu("more_rows_than_2_to_the_31_are_cut_into_launches") else { return Ok(()) };
+    let Some(gpu) = roomy_gpu("more_rows_than_2_to_the_31_are_cut_into_launches", ROOM) else {
+        return Ok(());
+    };
     let blocks = (1 << 31) / PERIOD + 3;
     assert!(blocks * PERIOD > 1 << 31);
     // A row of one column is 1 where it is kept: a pattern that tells the rows of a period apart.

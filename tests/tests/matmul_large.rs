@@ -1,31 +1,18 @@
 //! Products with more than 2^31 elements in the result: on a GPU with room for them.
 
 use warpwright::ops::{self, Matmul};
-use warpwright::{DType, Device, Error, Result, Tensor, reference};
-use warpwright_tests::{Random, assert_within, floats, skipped};
+use warpwright::{DType, Result, Tensor, reference};
+use warpwright_tests::{Random, assert_within, floats, roomy_gpu};
 
 /// Bytes that a GPU must have to spare.
 const ROOM: usize = 24 << 30;
 const SHAPE: [usize; 3] = [46_341, 46_352, 24];
 
-/// The first GPU, if `ROOM` is free on it.
-fn roomy_gpu(test: &str) -> Option<Device> {
-    let gpu = Device::cuda(0);
-    match gpu.and_then(|gpu| Tensor::uninit(&gpu, DType::U8, &[ROOM]).map(|_| gpu)) {
-        Ok(gpu) => Some(gpu),
-        Err(error) => {
-            let what = if matches!(error, Error::OutOfMemory { .. }) { "large" } else { "gpu" };
-            skipped(what, test, &error.to_string());
-            None
-        }
-    }
-}
-
 /// Rows at both ends and in the middle, of results in the operands' type, which the accelerator stores, in f32, and of
 /// f32 operands.
 #[test]
 fn elements_past_2_to_the_31_are_written() -> Result<()> {
-    let Some(gpu) = roomy_gpu("elements_past_2_to_the_31_are_written") else { return Ok(()) };
+    let Some(gpu) = roomy_gpu("elements_past_2_to_the_31_are_written", ROOM) else { return Ok(()) };
     let [m, n, k] = SHAPE;
     let mut random = Random::new(150);
     for (dtype, out) in [(DType::BF16, DType::BF16), (DType::F16, DType::F32), (DType::F32, DType::F32)] {

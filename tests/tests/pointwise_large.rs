@@ -8,7 +8,7 @@ use cuda_std::philox::Stream;
 use pointwise::ulp;
 use warpwright::ops::{self, Approximate, Dropout};
 use warpwright::{DType, Desc, Device, Result, Tensor, reference};
-use warpwright_tests::{Random, assert_same, assert_within, floats, skipped};
+use warpwright_tests::{Random, assert_same, assert_within, floats, roomy_gpu};
 
 /// Bytes that a GPU must have to spare.
 const ROOM: usize = 24 << 30;
@@ -16,22 +16,9 @@ const ROOM: usize = 24 << 30;
 const PERIOD: usize = 97;
 const COLS: usize = 1009;
 
-/// The first GPU, if `ROOM` is free on it.
-fn roomy_gpu(test: &str) -> Option<Device> {
-    let gpu = Device::cuda(0);
-    match gpu.and_then(|gpu| Tensor::uninit(&gpu, DType::U8, &[ROOM]).map(|_| gpu)) {
-        Ok(gpu) => Some(gpu),
-        Err(error) => {
-            let what = if matches!(error, warpwright::Error::OutOfMemory { .. }) { "large" } else { "gpu" };
-            skipped(what, test, &error.to_string());
-            None
-        }
-    }
-}
-
 #[test]
 fn elements_past_2_to_the_31_are_read_and_written() -> Result<()> {
-    let Some(gpu) = roomy_gpu("elements_past_2_to_the_31_are_read_and_written") else { return Ok(()) };
+    let Some(gpu) = roomy_gpu("elements_past_2_to_the_31_are_read_and_written", ROOM) else { return Ok(()) };
     let blocks = (1 << 31) / (PERIOD * COLS) + 3;
     let mut random = Random::new(110);
     let part = floats(&gpu, DType::BF16, &[PERIOD, COLS], &random.floats(PERIOD * COLS, -6.0, 6.0))?;
