@@ -173,8 +173,19 @@ impl<T: AtomicInt> GlobalMut<T> {
 }
 
 impl GlobalMut<u32> {
-    /// Reads the pack that starts at element `index`, each word atomically and relaxed at device scope, or gives
-    /// `otherwise`: a poll of four words at once.
+    /// Reads the pack that starts at element `index`, each word atomically and relaxed at device scope: a poll of four words
+    /// at once.
+    ///
+    /// # Safety
+    /// As the other atomic operations for each word, and the pack starts at a multiple of 16 bytes.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn load_pack_relaxed(self, index: usize) -> Pack {
+        // SAFETY: the caller's contract.
+        unsafe { imp::load_pack(self.raw(), index) }
+    }
+
+    /// [`Self::load_pack_relaxed`] where `when` holds, otherwise `otherwise`.
     ///
     /// # Safety
     /// Where `when` holds, as the other atomic operations for each word, and the pack starts at a multiple of 16 bytes.

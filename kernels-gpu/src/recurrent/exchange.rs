@@ -39,15 +39,18 @@ pub struct Ring {
 }
 plain_parameter!(Ring);
 
-/// Fills words with [`POISON`].
+/// Fills an exchange with [`POISON`], and with zeros what lies beyond the units, so that whoever multiplies may read it.
 ///
 /// # Safety
-/// There are `packs` packs, aligned to 16 bytes; the grid has a thread for each.
+/// The exchange has a sub-batch of `packs` packs, aligned to 16 bytes, for each block along x; blocks along y cover `packs`.
 #[kernel(family = "recurrent", instances = [{ ; threads: 256 }])]
-pub unsafe fn poison(exchange: GlobalMut<u32>, packs: u64) {
-    let pack = thread::index_1d();
-    // SAFETY: within `packs`.
-    unsafe { exchange.set_pack_if(pack < packs, pack as usize * 4, [POISON; 4]) }
+pub unsafe fn poison(exchange: GlobalMut<u32>, packs: u32, units: u32) {
+    let pack = thread::block_idx_y() * thread::block_dim_x() + thread::thread_idx_x();
+    let first = pack / (CHUNK_WORDS / 4) * CHUNK + pack % (CHUNK / 8) * 8;
+    let word = if first < units { POISON } else { 0 };
+    let at = (thread::block_idx_x() as usize * packs as usize + pack as usize) * 4;
+    // SAFETY: within the sub-batch.
+    unsafe { exchange.set_pack_if(pack < packs, at, [word; 4]) }
 }
 
 /// Two units as a word that is not [`POISON`].
@@ -64,42 +67,56 @@ fn is_poisoned(pack: Pack) -> bool {
     pack[0] == POISON || pack[1] == POISON || pack[2] == POISON || pack[3] == POISON
 }
 
-/// Reads pack i from `at(i)` on where `wanted(i)`, zeros elsewhere, until nothing is poisoned; false where that does
-/// not happen within `patience()` polls. All lanes of the warp must call.
+/// Asks for the first `count` packs, a constant, of those at `at(i)`.
 ///
 /// # Safety
-/// The packs exist, aligned to 16 bytes, and are written by relaxed atomics alone.
+/// They exist, aligned to 16 bytes, and are written by relaxed atomics alone.
+#[inline(always)]
+pub unsafe fn ask<const PACKS: usize>(
+    exchange: GlobalMut<u32>,
+    at: impl Fn(usize) -> usize,
+    count: usize,
+) -> [Pack; PACKS] {
+    let mut packs = [[0; 4]; PACKS];
+    for i in 0..PACKS {
+        if i < count {
+            // SAFETY: the caller's contract.
+            packs[i] = unsafe { exchange.load_pack_relaxed(at(i)) };
+        }
+    }
+    packs
+}
+
+/// Asks again for what [`ask`] found poisoned, until nothing is; false where that does not happen within
+/// `patience()` polls. All lanes of the warp must call.
+///
+/// # Safety
+/// As [`ask`].
 #[inline(always)]
 pub unsafe fn receive<const PACKS: usize>(
     exchange: GlobalMut<u32>,
     at: impl Fn(usize) -> usize,
-    wanted: impl Fn(usize) -> bool,
+    mut packs: [Pack; PACKS],
     patience: impl Fn() -> u32,
 ) -> ([Pack; PACKS], bool) {
-    let mut packs = [[0; 4]; PACKS];
     let mut left = u32::MAX;
-    // SAFETY: the caller's contract.
-    unsafe {
+    loop {
+        let mut missing = false;
         for i in 0..PACKS {
-            packs[i] = exchange.load_pack_relaxed_or(wanted(i), at(i), packs[i]);
+            missing |= is_poisoned(packs[i]);
         }
-        loop {
-            let mut missing = false;
-            for i in 0..PACKS {
-                missing |= is_poisoned(packs[i]);
-            }
-            if !warp::warp_vote_any(u32::MAX, missing) {
-                return (packs, true);
-            }
-            // Asked for where it is needed: a register less elsewhere.
-            left = if left == u32::MAX { patience() } else { left - 1 };
-            if left == 0 {
-                return (packs, false);
-            }
-            thread::spin_wait();
-            for i in 0..PACKS {
-                packs[i] = exchange.load_pack_relaxed_or(is_poisoned(packs[i]), at(i), packs[i]);
-            }
+        if !warp::warp_vote_any(u32::MAX, missing) {
+            return (packs, true);
+        }
+        // Asked for where it is needed: a register less elsewhere.
+        left = if left == u32::MAX { patience() } else { left - 1 };
+        if left == 0 {
+            return (packs, false);
+        }
+        thread::spin_wait();
+        for i in 0..PACKS {
+            // SAFETY: the caller's contract.
+            packs[i] = unsafe { exchange.load_pack_relaxed_or(is_poisoned(packs[i]), at(i), packs[i]) };
         }
     }
 }

@@ -54,8 +54,6 @@ pub mod has {
     pub const C: u32 = 4;
     /// Lengths.
     pub const LENGTHS: u32 = 8;
-    /// Rows of the weight that start at multiples of 16 bytes.
-    pub const PACKED: u32 = 16;
     /// y, or its gradient.
     pub const Y: u32 = 32;
     /// What comes through a product.

@@ -19,10 +19,11 @@
 //!
 //! Source: persistent recurrent kernels (Diamos et al., 2016), as a technique.
 
-use super::exchange::{CHUNK, CHUNK_WORDS, COLUMNS, POISON, Ring, receive, send, word};
+use super::exchange::{CHUNK, CHUNK_WORDS, COLUMNS, POISON, Ring, ask, receive, send, word};
 use super::math::step;
 use super::{GRU, has};
 use cuda_std::atomic::{Ordering, Scope};
+use cuda_std::bits;
 use cuda_std::plain_parameter;
 use cuda_std::prelude::*;
 
@@ -30,6 +31,16 @@ use cuda_std::prelude::*;
 pub const WARPS: u32 = 8;
 /// Steps that gx is fetched ahead: memory takes longer than a step.
 const AHEAD: u32 = 2;
+/// Packs of h that a lane receives at a time, the first so many a sub-batch ahead: more do not fit beside the weights.
+const ROUND: usize = 4;
+/// Whether the first round of the next sub-batch is asked for before the gates of this one: where products are long, there
+/// is more than one, and who sends it has done so.
+const fn is_early(pairs: usize) -> bool {
+    pairs >= ROUND
+}
+
+/// Packs that have not been asked for: who receives them asks.
+const NOT_YET: [Pack; ROUND] = [[POISON; 4]; ROUND];
 
 /// What a sequence is asked for.
 #[repr(C)]
@@ -41,6 +52,8 @@ pub struct Sequence {
     pub batch: u32,
     /// Hidden units, an even number.
     pub hidden: u32,
+    /// Elements from a row of the weight to the next, a multiple of 8: zeros behind the units.
+    pub weight_row: u32,
     /// Sub-batches of a group.
     pub subs: u32,
     /// Whether the steps begin at the last time.
@@ -74,11 +87,13 @@ pub const fn sequence_shared_bytes(gates: usize, tiles: usize, subs: u32) -> u32
 /// Where things lie in shared memory, in bytes.
 #[derive(Clone, Copy)]
 struct Layout {
+    from: u32,
     h: u32,
     c: u32,
     bias: u32,
     lengths: u32,
     patience: u32,
+    words: u32,
     gx: u32,
     end: u32,
 }
@@ -89,53 +104,35 @@ impl Layout {
     const fn new(gates: usize, tiles: usize, subs: u32) -> Layout {
         let (units, gates) = (units(gates, tiles), gates as u32);
         let state = subs * COLUMNS * units * 4;
-        let h = 2 * WARPS * COLUMNS * pitch(tiles) * 4;
+        let from = 2 * WARPS * COLUMNS * pitch(tiles) * 4;
+        let h = from + 2 * COLUMNS * units * 8;
         let c = h + state;
         let bias = c + if gates == GRU as u32 { 0 } else { state };
         let lengths = bias + gates * units * 4;
         let patience = lengths + subs * COLUMNS * 4;
-        let gx = patience + WARPS * 4;
-        Layout { h, c, bias, lengths, patience, gx, end: gx + AHEAD * subs * gates * COLUMNS * units * 2 }
+        let words = patience + WARPS * 4;
+        let gx = words + COLUMNS * units * 4;
+        Layout {
+            from,
+            h,
+            c,
+            bias,
+            lengths,
+            patience,
+            words,
+            gx,
+            end: gx + AHEAD * subs * gates * COLUMNS * units * 2,
+        }
     }
 }
 
 /// The A fragments of a warp.
 type Weights<const TILES: usize, const PAIRS: usize> = [[[[u32; 4]; 2]; PAIRS]; TILES];
 
-/// Eight terms of a row, zeros beyond the last.
-///
-/// # Safety
-/// Where `exists`, the row begins at element `row` and has `hidden` columns.
-#[inline(always)]
-unsafe fn eight<T: Half>(
-    weight: Global<T>,
-    exists: bool,
-    packed: bool,
-    row: usize,
-    k: u32,
-    hidden: u32,
-) -> Pack {
-    let mut pack = [0; 4];
-    // SAFETY: within the row.
-    unsafe {
-        if packed {
-            pack = weight.get_pack_if(exists && k < hidden, row + k as usize, 0);
-        } else {
-            for i in 0..4 {
-                let at = k + 2 * i as u32;
-                let low = weight.get_bits_if(exists && at < hidden, row + at as usize, 0);
-                let high = weight.get_bits_if(exists && at + 1 < hidden, row + at as usize + 1, 0);
-                pack[i] = low | high << 16;
-            }
-        }
-    }
-    pack
-}
-
 /// Loads the fragments of the block's rows and the warp's columns.
 ///
 /// # Safety
-/// `weight` is `[GATES·hidden, hidden]`.
+/// `weight` has rows of [`Sequence::weight_row`] elements for the gates of all units.
 #[inline(always)]
 unsafe fn load_weights<T: Half, const GATES: usize, const TILES: usize, const PAIRS: usize>(
     weight: Global<T>,
@@ -145,7 +142,6 @@ unsafe fn load_weights<T: Half, const GATES: usize, const TILES: usize, const PA
 ) -> Weights<TILES, PAIRS> {
     let units = const { units(GATES, TILES) };
     let lane = warp::lane_id();
-    let packed = p.has & has::PACKED != 0;
     let mut held = [[[[0; 4]; 2]; PAIRS]; TILES];
     for tile in 0..TILES {
         // Rows of eight lie within a gate, since units are multiples of eight.
@@ -153,14 +149,12 @@ unsafe fn load_weights<T: Half, const GATES: usize, const TILES: usize, const PA
         let (upper, lower) = (of(tile as u32 * 16), of(tile as u32 * 16 + 8));
         for pair in 0..PAIRS {
             let k = first_k + pair as u32 * CHUNK + lane % 4 * 8;
-            let row = |(gate, unit): (u32, u32)| (gate * p.hidden + unit) as usize * p.hidden as usize;
-            // SAFETY: rows of units that exist.
-            let (a, b) = unsafe {
-                (
-                    eight(weight, upper.1 < p.hidden, packed, row(upper), k, p.hidden),
-                    eight(weight, lower.1 < p.hidden, packed, row(lower), k, p.hidden),
-                )
+            let pack = |(gate, unit): (u32, u32)| {
+                let at = (gate * p.hidden + unit) as usize * p.weight_row as usize + k as usize;
+                // SAFETY: a pack of a row that exists.
+                unsafe { weight.get_pack_if((unit < p.hidden) & (k < p.hidden), at, 0) }
             };
+            let (a, b) = (pack(upper), pack(lower));
             held[tile][pair][0] = [a[0], b[0], a[1], b[1]];
             held[tile][pair][1] = [a[2], b[2], a[3], b[3]];
         }
@@ -168,7 +162,7 @@ unsafe fn load_weights<T: Half, const GATES: usize, const TILES: usize, const PA
     held
 }
 
-/// Runs the sequence. gx is `[steps, batch, GATES·hidden]` and contiguous, like weight, h0 and c0.
+/// Runs the sequence. gx is `[steps, batch, GATES·hidden]` and contiguous, like h0 and c0; weight is `[GATES·hidden, hidden]`.
 ///
 /// # Safety
 /// The tensors that `p.has` names and gx, y, h_n (c_n for an LSTM) are as `p` says, each starting at a multiple of 4 bytes; all
@@ -207,7 +201,6 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
     let is_lstm = const { GATES != GRU };
     let (lane, warp, tid) = (warp::lane_id(), warp::warp_id(), thread::thread_idx_x());
     let (block, group) = (thread::block_idx_x(), thread::block_idx_y());
-    let covered = thread::grid_dim_x() * units;
     // A thread's unit and row of each sub-batch; threads beyond have none.
     let owners = COLUMNS * units;
     let owns = tid < owners;
@@ -223,40 +216,46 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
     unsafe {
         let layout = Layout::new(GATES, TILES, p.subs);
         let sums = Shared::<f32>::dynamic(0, 2 * WARPS * COLUMNS * pitch);
+        let from = Shared::<u64>::dynamic(layout.from, 2 * owners);
         let of_h = Shared::<f32>::dynamic(layout.h, p.subs * owners);
         let of_c = Shared::<f32>::dynamic(layout.c, p.subs * owners);
         let of_bias = Shared::<f32>::dynamic(layout.bias, GATES as u32 * units);
         let of_lengths = Shared::<i32>::dynamic(layout.lengths, p.subs * COLUMNS);
         let of_patience = Shared::<u32>::dynamic(layout.patience, WARPS);
+        let of_words = Shared::<u32>::dynamic(layout.words, owners);
         let of_gx = Shared::<T>::dynamic(layout.gx, AHEAD * p.subs * GATES as u32 * owners);
 
         // An exchange has fewer than 2^32 words.
         let sub_at = |slot: u32, sub: u32| {
             ((slot * thread::grid_dim_y() + thread::block_idx_y()) * p.subs + sub) * p.ring.words
         };
-        let own_word = unit / CHUNK * CHUNK_WORDS + column * (CHUNK / 2) + unit % CHUNK / 2;
+        // Where a thread's own things begin in the exchange, in y and in gx: the weights leave no registers for that.
+        if owns {
+            of_words.set(tid, unit / CHUNK * CHUNK_WORDS + column * (CHUNK / 2) + unit % CHUNK / 2);
+            let of_row = first_row as usize * GATES * p.hidden as usize;
+            from.set(tid, (i64::from(first_row) * p.y_row) as u64 + u64::from(unit));
+            from.set(owners + tid, (of_row + unit as usize) as u64);
+        }
+        let own_word_at = |slot: u32, sub: u32| (sub_at(slot, sub) + of_words.get(tid)) as usize;
         let time_of = |step: u32| if p.reverse == 0 { step } else { p.steps - 1 - step };
         let place_of_gx = |step: u32, sub: u32, gate: usize| {
             ((step % AHEAD * p.subs + sub) * GATES as u32 + gate as u32) * owners + tid
         };
         // Two units of each gate a thread of an even unit; beyond the last step there is nothing to wait for.
         let fetch = |step: u32, sub: u32| {
-            // Steps are fewer than 2^31. Otherwise the compiler keeps what it computes from the unit in registers that the
-            // weights need.
-            let unit = unit ^ (step >> 31);
-            let row = first_row + sub * COLUMNS;
             if sends && step < p.steps {
-                let from = time_of(step) as usize * p.batch as usize + row as usize;
+                let of_gates = GATES * p.hidden as usize;
+                let skipped = time_of(step) as usize * p.batch as usize + (sub * COLUMNS) as usize;
+                let from = from.get(owners + tid) as usize + skipped * of_gates;
                 for gate in 0..GATES {
-                    let from = (from * GATES + gate) * p.hidden as usize + unit as usize;
-                    of_gx.copy_4_async(place_of_gx(step, sub, gate), gx, from, exists(row));
+                    let from = from + gate * p.hidden as usize;
+                    let exists = exists(first_row + sub * COLUMNS);
+                    of_gx.copy_4_async(place_of_gx(step, sub, gate), gx, from, exists);
                 }
             }
             async_copy::commit();
         };
 
-        let held =
-            load_weights::<T, GATES, TILES, PAIRS>(weight, block * units, warp * PAIRS as u32 * CHUNK, &p);
         if tid < units {
             for gate in 0..GATES as u32 {
                 let at = (gate * p.hidden + block * units + tid) as usize;
@@ -285,7 +284,7 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
                 }
             }
             if sends {
-                send(exchange, (sub_at(0, sub) + own_word) as usize, word::<T>(h, next));
+                send(exchange, own_word_at(0, sub), word::<T>(h, next));
             }
         }
         for step in 0..AHEAD {
@@ -293,32 +292,36 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
                 fetch(step, sub);
             }
         }
+        // Last: what comes before is done with its registers.
+        let first_k = warp * PAIRS as u32 * CHUNK;
+        let held = load_weights::<T, GATES, TILES, PAIRS>(weight, block * units, first_k, &p);
         thread::sync_threads();
 
-        let (mut slot, mut buffer, mut step_index) = (0, 0, 0);
+        // The index as a whole: the compiler would keep an address for each pack.
+        let pack_of = |slot: u32, sub: u32, pair: usize| {
+            let first = sub_at(slot, sub) + warp * PAIRS as u32 * CHUNK_WORDS + lane * 4;
+            (bits::opaque(first) + pair as u32 * CHUNK_WORDS) as usize
+        };
+        // One loop for steps and sub-batches: what an outer one would keep for the inner, the weights leave no registers for.
+        let (mut slot, mut sub, mut step_index, mut buffer) = (0, 0, 0, 0);
+        let ask = |slot: u32, sub: u32, round: usize| {
+            ask::<ROUND>(exchange, |i| pack_of(slot, sub, round * ROUND + i), PAIRS - round * ROUND)
+        };
+        let mut asked = NOT_YET;
         let after = |slot: u32| if slot + 1 == p.ring.slots { 0 } else { slot + 1 };
         while step_index < p.steps {
-            if p.ring.period != 0 && slot & (p.ring.period - 1) == 0 {
-                clean(
-                    exchange,
-                    &p,
-                    slot,
-                    |slot, sub| (sub_at(slot, sub) + own_word) as usize,
-                    sends,
-                    step_index,
-                );
+            if sub == 0 && p.ring.period != 0 && slot & (p.ring.period - 1) == 0 {
+                clean(exchange, &p, slot, own_word_at, sends, step_index);
                 thread::device_fence();
             }
-            let mut sub = 0;
-            while sub < p.subs {
-                let first = sub_at(slot, sub) + warp * PAIRS as u32 * CHUNK_WORDS + lane * 4;
-                let first_k = warp * PAIRS as u32 * CHUNK + lane % 4 * 8;
-                let (h, received) = receive::<PAIRS>(
-                    exchange,
-                    |pair| first as usize + pair * CHUNK_WORDS as usize,
-                    |pair| first_k + (pair as u32 * CHUNK) < covered,
-                    || of_patience.get(warp),
-                );
+            if const { !is_early(PAIRS) } {
+                asked = ask(slot, sub, 0);
+            }
+            let of_warp = (buffer * WARPS + warp) * COLUMNS * pitch + lane % 4 * 2 * pitch + lane / 4;
+            let mut products = [[0.0f32; 4]; TILES];
+            for round in 0..const { PAIRS.div_ceil(ROUND) } {
+                let at = |i| pack_of(slot, sub, round * ROUND + i);
+                let (h, received) = receive(exchange, at, asked, || of_patience.get(warp));
                 if !received {
                     // Once is enough: the launch ends soon, with results that the error makes void.
                     if lane == 0 {
@@ -328,86 +331,99 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
                     }
                     warp::sync_warp(u32::MAX);
                 }
-                let mut products = [[0.0f32; 4]; TILES];
-                for pair in 0..PAIRS {
-                    for tile in 0..TILES {
-                        products[tile] =
-                            T::multiply(held[tile][pair][0], [h[pair][0], h[pair][1]], products[tile]);
-                    }
-                    for tile in 0..TILES {
-                        products[tile] =
-                            T::multiply(held[tile][pair][1], [h[pair][2], h[pair][3]], products[tile]);
-                    }
+                if round + 1 < const { PAIRS.div_ceil(ROUND) } {
+                    asked = ask(slot, sub, round + 1);
                 }
-                let of_warp = (buffer * WARPS + warp) * COLUMNS * pitch;
-                let at = of_warp + lane % 4 * 2 * pitch + lane / 4;
-                for tile in 0..TILES {
-                    let at = at + tile as u32 * 16;
-                    sums.set(at, products[tile][0]);
-                    sums.set(at + pitch, products[tile][1]);
-                    sums.set(at + 8, products[tile][2]);
-                    sums.set(at + pitch + 8, products[tile][3]);
-                }
-                // This step's have been followed by those of the other sub-batches and of the next step.
-                if p.subs == 1 {
-                    async_copy::wait::<1>();
-                } else {
-                    async_copy::wait::<3>();
-                }
-                thread::sync_threads();
-
-                if owns {
-                    let row = first_row + sub * COLUMNS;
-                    let at = buffer * WARPS * COLUMNS * pitch + column * pitch + own;
-                    let (mut of_x, mut of_hidden) = ([0.0; GATES], [0.0; GATES]);
-                    for gate in 0..GATES {
-                        of_hidden[gate] = of_bias.get(gate as u32 * units + own);
-                        of_x[gate] = of_gx.get(place_of_gx(step_index, sub, gate)).to_f32();
-                    }
-                    // All gates at a time: the loads stay in this order, and no gate waits for another's.
-                    for part in 0..WARPS {
-                        for gate in 0..GATES {
-                            of_hidden[gate] += sums.get(at + part * COLUMNS * pitch + gate as u32 * units);
+                for i in 0..const { if PAIRS < ROUND { PAIRS } else { ROUND } } {
+                    for half in 0..2 {
+                        for tile in 0..TILES {
+                            let weights = held[tile][round * ROUND + i][half];
+                            let of_h = [h[i][2 * half], h[i][2 * half + 1]];
+                            products[tile] = T::multiply(weights, of_h, products[tile]);
                         }
                     }
-                    let own_state = sub * owners + tid;
-                    let (before, c) = (of_h.get(own_state), if is_lstm { of_c.get(own_state) } else { 0.0 });
-                    let time = time_of(step_index);
-                    let active = (time as i32) < of_lengths.get(sub * COLUMNS + column);
-                    let (next_h, next_c) = step(of_x, of_hidden, before, c);
-                    let next_h = if active { next_h } else { before };
-                    let next = warp::warp_shuffle_xor(u32::MAX, next_h, 1, warp::SIZE).0;
-                    let last = step_index + 1 == p.steps;
-                    if sends && !last {
-                        let at = (sub_at(after(slot), sub) + own_word) as usize;
-                        send(exchange, at, word::<T>(next_h, next));
-                    }
-                    of_h.set(own_state, next_h);
-                    if is_lstm && active {
-                        of_c.set(own_state, next_c);
-                    }
-                    let rounded = T::from_f32(if active { next_h } else { 0.0 });
-                    let unit = unit ^ (time >> 31);
-                    let at = i64::from(time) * p.y_time + i64::from(row) * p.y_row + i64::from(unit);
-                    y.set_if(exists(row), at as usize, rounded);
-                    if last {
-                        let at = row as usize * p.hidden as usize + unit as usize;
-                        h_n.set_if(exists(row), at, T::from_f32(next_h));
-                        if is_lstm {
-                            c_n.set_if(exists(row), at, T::from_f32(of_c.get(own_state)));
-                        }
-                    }
-                    // The other lane of a word has read it.
-                    warp::sync_warp(u32::MAX);
                 }
-                fetch(step_index + AHEAD, sub);
-                buffer ^= 1;
-                sub += 1;
             }
-            slot = after(slot);
-            step_index += 1;
+            for tile in 0..TILES {
+                let at = of_warp + tile as u32 * 16;
+                sums.set(at, products[tile][0]);
+                sums.set(at + pitch, products[tile][1]);
+                sums.set(at + 8, products[tile][2]);
+                sums.set(at + pitch + 8, products[tile][3]);
+            }
+            // The next sub-batch's h was sent before this one's: its way is behind the gates.
+            let next_sub = if sub + 1 == p.subs { 0 } else { sub + 1 };
+            let next_slot = if next_sub == 0 { after(slot) } else { slot };
+            if const { is_early(PAIRS) } {
+                asked = ask(next_slot, next_sub, 0);
+            }
+            // This step's have been followed by those of the other sub-batches and of the next step.
+            if p.subs == 1 {
+                async_copy::wait::<1>();
+            } else {
+                async_copy::wait::<3>();
+            }
+            thread::sync_threads();
+
+            if owns {
+                let row = first_row + sub * COLUMNS;
+                let at = buffer * WARPS * COLUMNS * pitch + column * pitch + own;
+                let (mut of_x, mut of_hidden) = ([0.0; GATES], [0.0; GATES]);
+                for gate in 0..GATES {
+                    of_hidden[gate] = of_bias.get(gate as u32 * units + own);
+                    of_x[gate] = of_gx.get(place_of_gx(step_index, sub, gate)).to_f32();
+                }
+                for gate in 0..GATES {
+                    let at = at + gate as u32 * units;
+                    of_hidden[gate] += total(|part| sums.get(at + part * COLUMNS * pitch));
+                }
+                let own_state = sub * owners + tid;
+                let (before, c) = (of_h.get(own_state), if is_lstm { of_c.get(own_state) } else { 0.0 });
+                let time = time_of(step_index);
+                let active = (time as i32) < of_lengths.get(sub * COLUMNS + column);
+                let (next_h, next_c) = step(of_x, of_hidden, before, c);
+                let next_h = if active { next_h } else { before };
+                let next = warp::warp_shuffle_xor(u32::MAX, next_h, 1, warp::SIZE).0;
+                let last = step_index + 1 == p.steps;
+                if sends && !last {
+                    let at = own_word_at(after(slot), sub);
+                    send(exchange, at, word::<T>(next_h, next));
+                }
+                of_h.set(own_state, next_h);
+                if is_lstm && active {
+                    of_c.set(own_state, next_c);
+                }
+                let rounded = T::from_f32(if active { next_h } else { 0.0 });
+                let at =
+                    from.get(tid) as i64 + i64::from(time) * p.y_time + i64::from(sub * COLUMNS) * p.y_row;
+                y.set_if(exists(row), at as usize, rounded);
+                // The other lane of a word has read it.
+                warp::sync_warp(u32::MAX);
+            }
+            fetch(step_index + AHEAD, sub);
+            buffer ^= 1;
+            step_index += u32::from(next_sub == 0);
+            (slot, sub) = (next_slot, next_sub);
+        }
+        for sub in 0..p.subs {
+            let row = first_row + sub * COLUMNS;
+            let at = row as usize * p.hidden as usize + unit as usize;
+            if exists(row) {
+                h_n.set(at, T::from_f32(of_h.get(sub * owners + tid)));
+                if is_lstm {
+                    c_n.set(at, T::from_f32(of_c.get(sub * owners + tid)));
+                }
+            }
         }
     }
+}
+
+/// The sum of the warps' parts, by pairs: additions that wait for one another are three, not eight.
+#[inline(always)]
+fn total(part: impl Fn(u32) -> f32) -> f32 {
+    const { assert!(WARPS == 8) };
+    let two = |i: u32| part(i) + part(i + 1);
+    (two(0) + two(2)) + (two(4) + two(6))
 }
 
 /// Poisons the thread's words of the slots that became free in the last period: those up to two before `slot`. Whoever has

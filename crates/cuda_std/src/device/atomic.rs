@@ -201,6 +201,19 @@ pub unsafe fn store<T: Atomic>(raw: RawView, index: usize, value: T, ordering: O
 }
 
 #[inline(always)]
+pub unsafe fn load_pack(raw: RawView, index: usize) -> Pack {
+    let (a, b, c, d);
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "ld.relaxed.gpu.global.v4.b32 {{ {}, {}, {}, {} }}, [{}];", out(reg32) a, out(reg32) b, out(reg32) c,
+            out(reg32) d, in(reg64) at::<u32>(raw, index), options(nostack)
+        );
+    }
+    [a, b, c, d]
+}
+
+#[inline(always)]
 pub unsafe fn load_pack_or(raw: RawView, when: bool, index: usize, otherwise: Pack) -> Pack {
     let [mut a, mut b, mut c, mut d] = otherwise;
     // SAFETY: the caller's contract.

@@ -71,13 +71,18 @@ pub unsafe fn store<T: Atomic>(raw: RawView, index: usize, value: T, ordering: O
 
 #[inline(always)]
 #[track_caller]
-pub unsafe fn load_pack_or(raw: RawView, when: bool, index: usize, otherwise: Pack) -> Pack {
-    let mut pack = otherwise;
-    if when {
-        for (i, word) in pack.iter_mut().enumerate() {
-            // SAFETY: the checker tests the access.
-            *word = unsafe { load::<u32>(raw, index + i, Ordering::Relaxed, Scope::Device) };
-        }
+pub unsafe fn load_pack(raw: RawView, index: usize) -> Pack {
+    let mut pack = [0; 4];
+    for (i, word) in pack.iter_mut().enumerate() {
+        // SAFETY: the checker tests the access.
+        *word = unsafe { load::<u32>(raw, index + i, Ordering::Relaxed, Scope::Device) };
     }
     pack
+}
+
+#[inline(always)]
+#[track_caller]
+pub unsafe fn load_pack_or(raw: RawView, when: bool, index: usize, otherwise: Pack) -> Pack {
+    // SAFETY: the caller's contract.
+    if when { unsafe { load_pack(raw, index) } } else { otherwise }
 }

@@ -222,6 +222,27 @@ fn repacked<T: Element + Half + kernels::repack::Instances>(
     Ok(copy)
 }
 
+/// A matrix as it is, or a copy with zeros behind its columns, whose rows start at multiples of 16 bytes; and the step from one
+/// to the next.
+pub fn packed_rows<T: Element + Half + kernels::repack::Instances>(
+    op: &'static str,
+    matrix: &Tensor,
+) -> Result<(Tensor, usize)> {
+    let (shape, strides) = (matrix.shape(), matrix.strides());
+    let [rows, cols] = [shape[0], shape[1]];
+    let is_packed = strides[1] == 1
+        && strides[0] >= 0
+        && (strides[0] as usize).is_multiple_of(T::PER_PACK)
+        && cols.is_multiple_of(T::PER_PACK)
+        && matrix.address().is_multiple_of(16);
+    if is_packed {
+        return Ok((matrix.clone(), strides[0] as usize));
+    }
+    let mut at = Matrix { row: strides[0] as i64, col: strides[1] as i64, outer: 0, inner: 0 };
+    let copy = repacked::<T>(op, matrix, &mut at, [rows, cols], true, [1, 1])?;
+    Ok((copy, at.row as usize))
+}
+
 /// Launches the product and, of splits, the sum of the parts.
 fn product<T: Element + Float + kernels::reduce::Instances>(
     problem: &Problem,

@@ -10,7 +10,7 @@ mod tests;
 
 pub use plan::{Choice, Plan};
 
-pub(super) use launch::{Behind, run};
+pub(super) use launch::{Behind, packed_rows, run};
 pub(super) use layout::MAX_EXTENT;
 pub(super) use problem::{Epilogue, Factors, Problem};
 

@@ -6,10 +6,12 @@ use super::{Kind, dense};
 use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::launch::Grid;
+use crate::ops::matmul::packed_rows;
 use crate::ops::views::{read, write};
 use crate::tensor::Tensor;
-use cuda_std::Float;
+use cuda_std::Half;
 use cuda_std::kernel::Kernel;
+use kernels_gpu::matmul::repack;
 use kernels_gpu::recurrent::{self as kernels, Ring, Sequence, has};
 
 /// Runs the steps of gx `[T, B, G·H]`.
@@ -20,7 +22,7 @@ pub fn run(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -> Result<
     }
 }
 
-fn typed<T: Element + Float + kernels::sequence::Instances>(
+fn typed<T: Element + Half + kernels::sequence::Instances + repack::Instances>(
     layer: &Layer,
     plan: &Plan,
     gx: &Tensor,
@@ -30,26 +32,28 @@ fn typed<T: Element + Float + kernels::sequence::Instances>(
     let [steps, batch, hidden] = layer.extents();
     let exchange = Tensor::uninit(device, DType::U32, &[plan.exchange_words()])?;
     let fill = &kernels::poison::ALL[0];
-    let packs = (exchange.len() / 4) as u64;
-    let grid = Grid::covering(packs, fill.bounds.threads.into())?;
-    // SAFETY: whole packs, since a slot's words are a multiple of four.
-    unsafe { device.launch(fill, grid, (exchange.view_mut()?, packs))? };
+    let packs = plan.words as u64 / 4;
+    let grid =
+        Grid::xyz((exchange.len() / plan.words) as u64, packs.div_ceil(fill.bounds.threads.into()), 1)?;
+    let args = (exchange.view_mut()?, packs as u32, (plan.blocks * plan.units) as u32);
+    // SAFETY: whole sub-batches of whole packs.
+    unsafe { device.launch(fill, grid, args)? };
 
-    let (weight, bias) = (dense(layer.weights.w_hh)?, layer.weights.b_hh.map(dense).transpose()?);
+    let (weight, weight_row) = packed_rows::<T>(layer.op, layer.weights.w_hh)?;
+    let bias = layer.weights.b_hh.map(dense).transpose()?;
     let (h0, c0) = (layer.h0.map(dense).transpose()?, layer.c0.map(dense).transpose()?);
-    let is_packed = hidden.is_multiple_of(8) && weight.address().is_multiple_of(16);
     let given = [
         (bias.is_some(), has::BIAS),
         (h0.is_some(), has::H),
         (c0.is_some(), has::C),
         (layer.lengths.is_some(), has::LENGTHS),
-        (is_packed, has::PACKED),
     ];
     let strides = results.y.strides();
     let p = Sequence {
         steps: steps as u32,
         batch: batch as u32,
         hidden: hidden as u32,
+        weight_row: weight_row as u32,
         subs: plan.subs as u32,
         reverse: u32::from(layer.reverse),
         has: given.iter().filter(|(is, _)| *is).fold(0, |bits, (_, bit)| bits | bit),

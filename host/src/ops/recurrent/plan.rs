@@ -125,7 +125,9 @@ impl Plan {
         if subs > MOST_SUBS || shared_bytes > target.shared_bytes {
             return Plan::steps("a batch so large keeps the GPU busy with the product of each step");
         }
-        let words = (blocks * units).div_ceil(CHUNK as usize) * CHUNK_WORDS as usize;
+        // What blocks own, and what they read: zeros beyond the units.
+        let read = kernels[index].constant("PAIRS") * WARPS as usize;
+        let words = (blocks * units).div_ceil(CHUNK as usize).max(read) * CHUNK_WORDS as usize;
         let groups = columns.div_ceil(subs);
         let most = (EXCHANGE_BYTES / (groups * subs * words * 4)).clamp(SLOTS[0], SLOTS[1]);
         let slots = if steps <= most { steps.max(1) } else { 1 << most.ilog2() };
