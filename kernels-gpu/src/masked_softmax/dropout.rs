@@ -5,8 +5,7 @@
 //!
 //! Floor: kept x and mask bytes once, y once, and the probabilities, which the gradient needs, once.
 
-use super::ending::{End, Ending, Share, Sink};
-use super::held::Normaliser;
+use super::ending::{Ending, Sink};
 use super::locate::Row;
 use super::packed_scores::Packed;
 use super::{Operands, Params, register_rows, streamed_rows, strided_rows};
@@ -59,27 +58,9 @@ impl<T: Float> Ending<T> for Dropout<T> {
     }
 
     #[inline(always)]
-    fn is_nan(_: (), sum: f32) -> bool {
-        sum.is_nan()
-    }
-
-    #[inline(always)]
-    fn normaliser(_: (), end: Normaliser) -> Normaliser {
-        end
-    }
-
-    #[inline(always)]
-    fn stores(&self) -> bool {
-        true
-    }
-
-    #[inline(always)]
     fn sink(&self, operands: &Operands<T>) -> impl Sink<T> {
         Both { y: operands.y, of: *self }
     }
-
-    #[inline(always)]
-    unsafe fn finish(&self, _: &Operands<T>, _: &Params, _: (), _: &Share, _: End) {}
 }
 
 /// A kernel over rows of scores.

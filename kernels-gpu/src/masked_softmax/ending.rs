@@ -5,7 +5,7 @@ use super::locate::Row;
 use super::{Operands, Params};
 use cuda_std::prelude::*;
 
-/// What an operation adds to the softmax of a row.
+/// What an operation adds to the softmax of a row; by default nothing.
 pub(crate) trait Ending<T: Float>: Copy {
     /// What it knows of a row.
     type Known: Copy;
@@ -17,13 +17,22 @@ pub(crate) trait Ending<T: Float>: Copy {
     unsafe fn begin(&self, p: &Params, number: u32, row: Row) -> (Self::Known, Row);
 
     /// Whether the results of a row with this sum of exponentials are NaN.
-    fn is_nan(known: Self::Known, sum: f32) -> bool;
+    #[inline(always)]
+    fn is_nan(_: Self::Known, sum: f32) -> bool {
+        sum.is_nan()
+    }
 
     /// What turns exponentials into results, from what turns them into a softmax.
-    fn normaliser(known: Self::Known, end: Normaliser) -> Normaliser;
+    #[inline(always)]
+    fn normaliser(_: Self::Known, end: Normaliser) -> Normaliser {
+        end
+    }
 
     /// Whether results are written.
-    fn stores(&self) -> bool;
+    #[inline(always)]
+    fn stores(&self) -> bool {
+        true
+    }
 
     /// Where to.
     fn sink(&self, operands: &Operands<T>) -> impl Sink<T>;
@@ -33,7 +42,8 @@ pub(crate) trait Ending<T: Float>: Copy {
     /// # Safety
     /// As [`Ending::begin`]; `operands` match `p`, and the thread has written the columns of `share`, as far as anything
     /// was.
-    unsafe fn finish(&self, operands: &Operands<T>, p: &Params, known: Self::Known, share: &Share, end: End);
+    #[inline(always)]
+    unsafe fn finish(&self, _: &Operands<T>, _: &Params, _: Self::Known, _: &Share, _: End) {}
 }
 
 /// Where results go.
@@ -128,25 +138,7 @@ impl<T: Float> Ending<T> for Softmax {
     }
 
     #[inline(always)]
-    fn is_nan(_: (), sum: f32) -> bool {
-        sum.is_nan()
-    }
-
-    #[inline(always)]
-    fn normaliser(_: (), end: Normaliser) -> Normaliser {
-        end
-    }
-
-    #[inline(always)]
-    fn stores(&self) -> bool {
-        true
-    }
-
-    #[inline(always)]
     fn sink(&self, operands: &Operands<T>) -> impl Sink<T> {
         operands.y
     }
-
-    #[inline(always)]
-    unsafe fn finish(&self, _: &Operands<T>, _: &Params, _: (), _: &Share, _: End) {}
 }

@@ -163,7 +163,7 @@ pub fn masked_softmax(x: &Tensor, parameters: &MaskedSoftmax) -> Result<Tensor> 
 }
 
 /// [`masked_softmax`] into a contiguous tensor of x's shape, type and device, which must not overlap x or
-/// the mask. Captured in a graph this allocates nothing.
+/// the mask. Captured in a graph this allocates nothing, unless the mask is [`Mask::Packed`], whose lengths are worked out first.
 pub fn masked_softmax_into(x: &Tensor, parameters: &MaskedSoftmax, y: &Tensor) -> Result<()> {
     into(x, parameters, y, None)
 }

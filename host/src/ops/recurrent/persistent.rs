@@ -16,13 +16,19 @@ use kernels_gpu::recurrent::{self as kernels, Ring, Sequence, has};
 
 /// Runs the steps of gx `[T, B, G·H]`.
 pub fn run(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -> Result<()> {
+    patiently(PATIENCE, layer, plan, gx, results)
+}
+
+/// With blocks that give up after so many polls.
+fn patiently(patience: u32, layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -> Result<()> {
     match gx.dtype() {
-        DType::F16 => typed::<half::f16>(layer, plan, gx, results),
-        _ => typed::<half::bf16>(layer, plan, gx, results),
+        DType::F16 => typed::<half::f16>(patience, layer, plan, gx, results),
+        _ => typed::<half::bf16>(patience, layer, plan, gx, results),
     }
 }
 
 fn typed<T: Element + Half + kernels::sequence::Instances + repack::Instances>(
+    patience: u32,
     layer: &Layer,
     plan: &Plan,
     gx: &Tensor,
@@ -63,7 +69,7 @@ fn typed<T: Element + Half + kernels::sequence::Instances + repack::Instances>(
             slots: plan.slots as u32,
             period: plan.period(steps),
             words: plan.words as u32,
-            patience: PATIENCE,
+            patience,
         },
     };
     let kernel: &Kernel<kernels::sequence::Args<T>> = &kernels::sequence::kernels::<T>()[plan.index];
@@ -88,4 +94,50 @@ fn typed<T: Element + Half + kernels::sequence::Instances + repack::Instances>(
     // is refused where they do not run at once. The exchange is poisoned by the launch before.
     unsafe { device.launch(kernel, grid, args)? };
     slot.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+    use crate::error::Error;
+    use crate::ops::recurrent::RecurrentWeights;
+    use crate::ops::recurrent::plan::Target;
+    use crate::ops::{Recurrent, recurrent::problem::Problem};
+
+    /// Every block waits for units that none owns, as it would for a block that was never started.
+    #[test]
+    fn blocks_that_wait_in_vain_give_up() -> Result<()> {
+        let gpu = Device::cuda(0).and_then(|device| device.on_stream(&device.new_stream()?));
+        for device in [Device::cpu()].into_iter().chain(gpu.ok()) {
+            let zeros = |shape: &[usize]| Tensor::zeros(&device, DType::F16, shape);
+            let (x, w_ih, w_hh) = (zeros(&[3, 2, 8])?, zeros(&[96, 8])?, zeros(&[96, 32])?);
+            let weights = RecurrentWeights { w_ih: &w_ih, w_hh: &w_hh, b_ih: None, b_hh: None };
+            let layers = [weights];
+            let problem = Problem::new("gru", Kind::Gru, &x, &Recurrent::new(&layers))?;
+            let plan = Plan::new(&problem, Target::of(&device));
+            let waiting = Plan { units: 2 * plan.units, ..plan };
+            let layer = Layer {
+                op: "gru",
+                kind: Kind::Gru,
+                x: &x,
+                weights,
+                h0: None,
+                c0: None,
+                lengths: None,
+                reverse: false,
+            };
+            let (gx, y, h_n) = (layer.gx()?, zeros(&[3, 2, 32])?, zeros(&[2, 32])?);
+            let results = Results { y: &y, h_n: &h_n, c_n: None };
+            let ended =
+                run(&layer, &waiting, &gx, results).and_then(|()| h_n.to_vec::<half::f16>().map(drop));
+            let error = ended.expect_err("nobody sends the units beyond");
+            assert!(matches!(error, Error::Stalled { op: "gru", step: 0, .. }), "{device}: {error}");
+            // The device is as good as before.
+            let results = Results { y: &y, h_n: &h_n, c_n: None };
+            run(&layer, &plan, &gx, results)?;
+            assert!(h_n.to_vec::<half::f16>()?.iter().all(|h| h.to_f32() == 0.0));
+        }
+        Ok(())
+    }
 }
