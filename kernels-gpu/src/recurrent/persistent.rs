@@ -323,6 +323,8 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
                 let at = |i| pack_of(slot, sub, round * ROUND + i);
                 let (h, received) = receive(exchange, at, asked, || of_patience.get(warp));
                 if !received {
+                    // All lanes know how patient they were.
+                    warp::sync_warp(u32::MAX);
                     // Once is enough: the launch ends soon, with results that the error makes void.
                     if lane == 0 {
                         let seen = (u64::from(step_index) << 32) | u64::from(block);
