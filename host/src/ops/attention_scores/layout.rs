@@ -132,7 +132,7 @@ impl Starts {
 
     /// Those of these operands.
     pub fn of(q: &Tensor, k: &Tensor, parameters: &MaskedSoftmax, y: &Tensor) -> Starts {
-        let at = |tensor: &Tensor, bytes: u64| (tensor.address() as u64).is_multiple_of(bytes);
+        let at = |tensor: &Tensor, bytes: u64| tensor.address().is_multiple_of(bytes);
         let mask = parameters.mask.first().is_none_or(|mask| {
             let bytes = matches!(mask.dtype(), DType::U8 | DType::Bool);
             at(mask, if bytes { RUN as u64 } else { 16 })
