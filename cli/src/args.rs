@@ -98,6 +98,7 @@ mod tests {
             "warpwright demo --device cuda:1 --json --data d",
             "warpwright bench",
             "warpwright explain linear 3072 4096 1024 --device cpu",
+            "warpwright explain attention_scores 384 384 64 --heads 128 --mask bias",
             "warpwright explain matmul 384 384 64 --batch 128 --dtype f16 --transpose-b",
             "warpwright explain permute --shape 8192,8192 --dims -1,0 --dtype i8",
             "warpwright explain permute --shape 4,5 --dims 1,0 --dtype f32 --to bf16 --rate 3000",

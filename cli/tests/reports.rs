@@ -174,6 +174,11 @@ fn explain_tells_the_kernel_and_what_is_copied() {
     assert!(text.contains("a along k, copied first; b along its rows, copied first"), "{text}");
     let text = explain(&["linear", "4096", "4096", "4096", "--dtype", "f32"]);
     assert!(text.starts_with("linear 4096x4096x4096 f32: cuda_cores 128x128, 32x32 tiles"), "{text}");
+    let text = explain(&["attention_scores", "384", "384", "64", "--heads", "128", "--mask", "keep"]);
+    let want = "attention_scores 128 times 384x384x64 bf16: whole_rows 32x384, 4 tiles a block, 3 blocks a product, 57 KB";
+    assert_eq!(text.trim_end(), want);
+    let text = explain(&["attention_scores", "384", "1032", "64"]);
+    assert!(text.contains("; softmax Row"), "{text}");
     let output = warpwright(["explain", "matmul", "1", "2"]);
     assert_eq!((output.status.code(), stderr(&output).lines().count()), (Some(2), 1));
 }

@@ -123,6 +123,11 @@ fn tensors_that_do_not_fit_are_named() {
         let line = format!("run masked_softmax --device cpu --in {{}}/{file} --out {{}}/y");
         assert_eq!(failure(&folder, &line), (1, want.to_owned()), "{file}");
     }
+    folder.file("scores_of_both", &[("q", x()), ("k", x()), ("keep", keep()), ("drop", keep())]);
+    let line = "run attention_scores --device cpu --in {}/scores_of_both --out {}/y";
+    let want = "attention_scores: at most one mask may be given: `keep`, `drop`, `bias`, or `lengths` and `starts`; the \
+                input has `drop` and `keep`";
+    assert_eq!(failure(&folder, line), (1, want.to_owned()));
     let (status, text) = failure(&folder, "run masked_softmax --device cpu --in {}/narrow --out {}/y");
     assert!(status == 1 && text.starts_with("masked_softmax: `keep` must have shape "), "{text}");
 }

@@ -36,6 +36,8 @@ const HOPPER_ONLY: [&str; 3] = ["masked_softmax_hopper", "matmul_hopper", "rows_
 
 /// Kernels that measure and test the machine.
 pub static PROBE: PtxFamily = family!("probe");
+/// The probabilities of attention from queries and keys.
+pub static ATTENTION_SCORES: PtxFamily = family!("attention_scores", portable);
 /// Sums of columns, the second step of gradients of biases and weights.
 pub static COLUMN_SUMS: PtxFamily = family!("column_sums", portable);
 /// Rows of tables, and their gradients.
@@ -59,8 +61,9 @@ pub static ROWS: PtxFamily = family!("rows", portable);
 /// The same for rows that a cluster holds.
 pub static ROWS_HOPPER: PtxFamily = family!("rows_hopper", hopper);
 
-static FAMILIES: [&PtxFamily; 12] = [
+static FAMILIES: [&PtxFamily; 13] = [
     &PROBE,
+    &ATTENTION_SCORES,
     &COLUMN_SUMS,
     &EMBEDDING,
     &MASKED_SOFTMAX,

@@ -6,9 +6,12 @@
 #![deny(missing_docs)]
 #![allow(rustdoc::broken_intra_doc_links)] // formulas index with brackets
 
+#[cfg(feature = "attention_scores")]
+pub mod attention_scores;
 #[cfg(feature = "column_sums")]
 pub mod column_sums;
 #[cfg(any(
+    feature = "attention_scores",
     feature = "masked_softmax",
     feature = "masked_softmax_hopper",
     feature = "pointwise",
@@ -19,17 +22,23 @@ pub mod dropping;
 #[cfg(feature = "embedding")]
 pub mod embedding;
 #[cfg(any(
+    feature = "attention_scores",
     feature = "masked_softmax",
     feature = "masked_softmax_hopper",
     feature = "rows",
     feature = "rows_hopper"
 ))]
 mod exchange;
-#[cfg(any(feature = "masked_softmax", feature = "masked_softmax_hopper"))]
+#[cfg(any(feature = "attention_scores", feature = "masked_softmax", feature = "masked_softmax_hopper"))]
 pub mod masked_softmax;
-#[cfg(any(feature = "matmul", feature = "matmul_hopper"))]
+#[cfg(any(feature = "attention_scores", feature = "matmul", feature = "matmul_hopper"))]
 pub mod matmul;
-#[cfg(any(feature = "matmul", feature = "matmul_hopper", feature = "pointwise"))]
+#[cfg(any(
+    feature = "attention_scores",
+    feature = "matmul",
+    feature = "matmul_hopper",
+    feature = "pointwise"
+))]
 mod normal;
 #[cfg(feature = "permute")]
 pub mod permute;

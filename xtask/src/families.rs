@@ -27,6 +27,7 @@ const UNROLL: &[&str] = &["-unroll-threshold=20000", "-unroll-runtime=0"];
 /// In the order in which they are built.
 pub const FAMILIES: &[Family] = &[
     Family { name: "probe", arches: BOTH, llvm_args: UNROLL },
+    Family { name: "attention_scores", arches: PORTABLE, llvm_args: UNROLL },
     Family { name: "column_sums", arches: PORTABLE, llvm_args: UNROLL },
     Family { name: "embedding", arches: PORTABLE, llvm_args: UNROLL },
     Family { name: "masked_softmax", arches: PORTABLE, llvm_args: UNROLL },
@@ -80,7 +81,7 @@ mod tests {
         assert_eq!(select(Some("probe")).unwrap()[0].name, "probe");
         let error = select(Some("prob")).err().unwrap().to_string();
         assert!(
-            error.starts_with("unknown family `prob`: known are probe, column_sums, embedding"),
+            error.starts_with("unknown family `prob`: known are probe, attention_scores, column_sums"),
             "{error}"
         );
     }

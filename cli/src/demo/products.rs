@@ -201,8 +201,7 @@ impl Function {
                 Ok(ops::linear_explain(x, weight, &Linear::default())?.to_string())
             }
             (Function::AttentionScores, [q, k]) => {
-                let plan = ops::attention_scores_explain(q, k, &scaled(q))?;
-                Ok(format!("{}; softmax {:?}", plan.product, plan.softmax.choice))
+                Ok(ops::attention_scores::explain(q, k, &scaled(q))?.to_string())
             }
             _ => Ok(String::new()),
         }

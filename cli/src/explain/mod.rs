@@ -1,5 +1,6 @@
 //! `warpwright explain`: how an operation would go about a request, without running it. One file an operation.
 
+mod attention_scores;
 mod permute;
 mod products;
 mod recurrent;
@@ -20,6 +21,9 @@ enum Op {
     Matmul(products::Args),
     /// The same of a linear layer
     Linear(products::Args),
+    /// Whether the probabilities of attention are one kernel, and its tiles
+    #[command(name = "attention_scores")]
+    AttentionScores(attention_scores::Args),
     /// The plan of a permutation
     Permute(permute::Args),
     /// How the steps of a GRU are run
@@ -32,6 +36,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     match &args.op {
         Op::Matmul(args) => products::matmul(args),
         Op::Linear(args) => products::linear(args),
+        Op::AttentionScores(args) => attention_scores::run(args),
         Op::Permute(args) => permute::run(args),
         Op::Gru(args) => recurrent::run(RecurrentKind::Gru, args),
         Op::Lstm(args) => recurrent::run(RecurrentKind::Lstm, args),

@@ -29,10 +29,10 @@ pub static OP: Op = Op {
     ],
     outputs: &[tensor("y", "q's type", "[.., S, T]", "probabilities, 0 where masked")],
     parameters: PARAMETERS,
-    family: "masked_softmax",
+    family: NAME,
     run,
     cases: |setting| demo::products::cases(setting, FUNCTIONS),
-    bench: |setting| bench::cases::products::cases(setting, NAME, FUNCTIONS),
+    bench: bench::cases::attention_scores::cases,
 };
 
 fn run(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> {

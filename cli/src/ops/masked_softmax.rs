@@ -13,6 +13,8 @@ use crate::error::{CliError, quoted};
 
 const NAME: &str = "masked_softmax";
 const MASKS: &str = "`keep`, `drop`, `bias`, `cu_seqlens`, or `lengths` and `starts`";
+/// Those of an operation without packed sequences.
+const DENSE_MASKS: &str = "`keep`, `drop`, `bias`, or `lengths` and `starts`";
 
 const SCALE: ParameterSpec = ParameterSpec {
     name: "scale",
@@ -129,7 +131,8 @@ fn mask<'a>(
 ) -> Result<Mask<'a>, CliError> {
     let conflict = || {
         let got = quoted(tensors.names().filter(|name| !operands.contains(name)));
-        Err(CliError::MaskConflict { op, masks: MASKS, got })
+        let masks = if op == NAME { MASKS } else { DENSE_MASKS };
+        Err(CliError::MaskConflict { op, masks, got })
     };
     let masks = ["keep", "drop", "bias", "lengths", "starts"].map(|name| tensors.get(name));
     if let Some(cu_seqlens) = tensors.get("cu_seqlens") {

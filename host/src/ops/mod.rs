@@ -3,7 +3,7 @@
 
 mod add;
 mod add_layer_norm;
-mod attention_scores;
+pub mod attention_scores;
 mod bias_gelu;
 mod cast;
 mod column_sums;
@@ -31,9 +31,7 @@ pub use add_layer_norm::{
     add_layer_norm_backward, add_layer_norm_backward_into, add_layer_norm_backward_shape,
     add_layer_norm_into, add_layer_norm_shape,
 };
-pub use attention_scores::{
-    AttentionPlan, attention_scores, attention_scores_explain, attention_scores_into, attention_scores_shape,
-};
+pub use attention_scores::{attention_scores, attention_scores_into, attention_scores_shape};
 pub use bias_gelu::{
     bias_gelu, bias_gelu_backward, bias_gelu_backward_into, bias_gelu_backward_shape, bias_gelu_into,
     bias_gelu_shape,

@@ -43,6 +43,12 @@ impl Exponent {
         float::exp2(d * self.high)
     }
 
+    /// The exponent of 2 that a score is, rounded twice.
+    #[inline(always)]
+    pub(crate) fn power(self, score: f32) -> f32 {
+        score * self.high
+    }
+
     /// What [`Self::exp_from`] subtracts to give powers relative to a maximum, if that is exact enough for 16-bit
     /// results: up to 2048 its rounding moves a power by 2^-13.
     #[inline(always)]

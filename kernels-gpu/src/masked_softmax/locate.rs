@@ -103,7 +103,7 @@ fn indices(p: &Params, row: u32) -> Indices {
 /// # Safety
 /// `index` is within `bounds`; `fault` is one word.
 #[inline(always)]
-unsafe fn bound(bounds: Global<i32>, index: i64, cols: i32, fault: GlobalMut<u64>) -> i32 {
+pub(crate) unsafe fn bound(bounds: Global<i32>, index: i64, cols: i32, fault: GlobalMut<u64>) -> i32 {
     // SAFETY: the caller's contract.
     let value = unsafe { bounds.get(index as usize) };
     if value < 0 || value > cols {

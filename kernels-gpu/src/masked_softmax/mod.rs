@@ -57,6 +57,8 @@ pub use cluster_rows::*;
 pub use cross_entropy::*;
 pub use dropout::*;
 pub use exponent::Exponent;
+pub(crate) use held::finite_or_zero;
+pub(crate) use locate::bound;
 pub use locate::{MAX_ROW_DIMS, RowDim};
 pub use register_rows::*;
 pub use streamed_rows::*;

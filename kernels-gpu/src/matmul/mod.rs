@@ -40,7 +40,7 @@ mod half_tiles;
 #[cfg(feature = "matmul_hopper")]
 mod piped_tiles;
 mod place;
-#[cfg(feature = "matmul")]
+#[cfg(any(feature = "attention_scores", feature = "matmul"))]
 mod side;
 #[cfg(feature = "matmul")]
 mod slopes;
@@ -59,6 +59,8 @@ pub use half_tiles::*;
 #[cfg(feature = "matmul_hopper")]
 pub use piped_tiles::*;
 pub use place::{BAND, Blocks};
+#[cfg(feature = "attention_scores")]
+pub(crate) use side::Side;
 #[cfg(feature = "matmul")]
 pub use slopes::*;
 #[cfg(feature = "matmul")]

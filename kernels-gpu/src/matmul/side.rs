@@ -9,7 +9,7 @@ const PACK: u32 = 8;
 
 /// An operand as a block sees it. Its memory has rows along k (`ALONG_K` is 1), or rows across k that run along m or n.
 #[derive(Clone, Copy)]
-pub(super) struct Side<T, const ALONG_K: usize> {
+pub(crate) struct Side<T, const ALONG_K: usize> {
     source: Global<T>,
     /// Steps from row to row of memory.
     stride: i64,
@@ -67,6 +67,18 @@ impl<T: Half, const ALONG_K: usize> Side<T, ALONG_K> {
     #[inline(always)]
     #[track_caller]
     pub unsafe fn copy(self, tile: Tile<T>, k: u32, end: u32) {
+        // SAFETY: the caller's contract.
+        unsafe { self.copy_in_order(tile, k, end, |row| row) }
+    }
+
+    /// As [`Self::copy`], with row `order(row)` of the tile for row `row` of memory. Rows of a multiple of 32 move with it:
+    /// `order(row + 32) = order(row) + 32`.
+    ///
+    /// # Safety
+    /// As [`Self::copy`]; threads copy multiples of 32 rows at a time, unless rows stay where they are.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn copy_in_order(self, tile: Tile<T>, k: u32, end: u32, order: impl Fn(u32) -> u32) {
         let (rows, packs) = self.shape();
         let (row, pack) = (thread::thread_idx_x() / packs, thread::thread_idx_x() % packs);
         // A multiple of eight rows a turn: the swizzle is the same in each.
@@ -79,7 +91,7 @@ impl<T: Half, const ALONG_K: usize> Side<T, ALONG_K> {
         let left = length.saturating_sub(along);
         let whole = if left < PACK { left } else { PACK };
         let start = line as i64 * self.stride + along as i64;
-        let place = tile.place(row, pack);
+        let place = tile.place(order(row), pack);
         let turns = rows / turn;
         let count = |i: u32| if line + i * turn < lines { whole } else { 0 };
         let from = |i: u32| (start + (i * turn) as i64 * self.stride) as usize;
@@ -128,6 +140,19 @@ impl<T: Half, const ALONG_K: usize> Side<T, ALONG_K> {
             } else {
                 tile.load_matrices::<true>(tile.place(step + down.0, at / PACK + down.1))
             }
+        }
+    }
+
+    /// Where in its tile the lane finds what [`Self::load`] loads at term 0, of memory that runs along k; at term `step`, a
+    /// multiple of 16 below 32, it is at `place ^ step`, since packs are permuted by an exclusive or.
+    #[inline(always)]
+    pub fn place<const FIRST: bool>(self, tile: Tile<T>, at: u32) -> u32 {
+        const { assert!(ALONG_K == 1) };
+        let lane = warp::lane_id();
+        if const { FIRST } {
+            tile.place(at + lane % 16, lane / 16)
+        } else {
+            tile.place(at + lane % 8 + lane / 16 * 8, lane / 8 % 2)
         }
     }
 }

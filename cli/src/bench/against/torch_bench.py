@@ -438,13 +438,34 @@ def linear_backward(case):
 
 
 def attention_scores(case):
-    """The shape is [batch.., m, n, k]: m queries and n keys of k numbers."""
-    *batch, m, n, k = case.shape
+    """The shape is [b, h, q, k, d]: b * h products of q queries and k keys of d numbers."""
+    (*front, q, k, d), mask = case.shape, case.get("mask", "none")
+    b, scale = front[0], d**-0.5
 
-    def function(q, keys):
-        return torch.softmax(torch.matmul(q, keys.mT) * k**-0.5, -1)
+    def scores(queries, keys):
+        return torch.matmul(queries, keys.mT) * scale
 
-    return Work(function, case.each(lambda: (case.numbers(*batch, m, k), case.numbers(*batch, n, k))))
+    def dropped(scores, drop):
+        return torch.softmax(scores.masked_fill(drop, float("-inf")), -1)
+
+    def kept(*shape):
+        return torch.rand(*shape, device=case.device) < 0.2
+
+    columns, rows = torch.arange(k, device=case.device), torch.arange(q, device=case.device)
+    future = columns > rows[:, None] + k - q
+    function, make = {
+        "none": (lambda x, _: torch.softmax(x, -1), lambda: None),
+        "keys": (dropped, lambda: kept(b, 1, 1, k)),
+        "keep": (dropped, lambda: kept(b, 1, q, k)),
+        "bias": (lambda x, bias: torch.softmax(x + bias, -1), lambda: case.numbers(b, 1, q, k)),
+        "lengths": (lambda x, end: dropped(x, columns >= end), lambda: case.indices(k + 1, b, 1, 1, 1)),
+        "causal": (dropped, lambda: future),
+    }[mask]
+
+    def arguments():
+        return case.numbers(*front, q, d), case.numbers(*front, k, d), make()
+
+    return Work(lambda queries, keys, mask: function(scores(queries, keys), mask), case.each(arguments))
 
 
 def cell_of(case, module, backward=False):
@@ -713,6 +734,7 @@ def check():
     for name, make in OPS.items():
         for extra in ({}, {"mask": "keep"}, {"mask": "lengths"}, {"mask": "bias"}):
             shape = {"split_heads": [2, 3, 3, 4, 8], "merge_heads": [3, 2, 4, 3, 8], "transpose_in_place": [2, 8, 8]}
+            shape["attention_scores"] = [2, 3, 4, 8, 16]
             facts = {"op": name, "shape": shape.get(name, [2, 3, 4, 8]), "dtype": "f32", "sets": 2, "vocabulary": 9, **extra}
             work = make(Case(facts, "cpu"))
             for function in (work.function, *work.others.values()):

@@ -1,28 +1,29 @@
 //! The probabilities of attention: softmax(scale·q·kᵀ + mask). See [`attention_scores`].
 
-use super::masked_softmax::{self, Alignment, Described, MaskedSoftmax, Target};
+mod launch;
+mod layout;
+mod plan;
+
+pub use plan::{Choice, Plan, WholeRows};
+
+use super::masked_softmax::{self, Described, MaskedSoftmax};
 use super::matmul::{self, Behind, Epilogue, Factors};
 use super::pointwise::{check_output, float};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tensor::{Desc, Tensor};
+use layout::{Layout, Starts};
 
 const OP: &str = "attention_scores";
 
-/// How [`attention_scores`] goes about its two parts.
-#[derive(Clone, Debug)]
-pub struct AttentionPlan {
-    /// The product with the scale.
-    pub product: matmul::Plan,
-    /// The softmax with the mask.
-    pub softmax: masked_softmax::Plan,
-}
-
 /// softmax(scale·q·kᵀ + mask) over the last axis for q `[.., S, D]` and k `[.., T, D]` of one type (f32, f16 or bf16):
 /// `[.., S, T]`, contiguous. Dimensions in front broadcast, and so does the mask against the result; its forms are
-/// those of [`masked_softmax`](super::masked_softmax()).
+/// those of [`masked_softmax`](super::masked_softmax()), and so is what becomes of rows without a kept key, NaN and infinities.
 ///
-/// The scaled scores are rounded to the operands' type between the product and the softmax, which is where the mask is
-/// applied; otherwise all is computed in f32. Two launches, or as many as the product takes and one more.
+/// f16 and bf16 of 65 to 1024 keys, a multiple of 8, without a bias are one kernel, which never writes the scores: they stay in f32
+/// until the result is rounded. It takes rows of q and k that start at multiples of 16 bytes, rows of a mask that start at multiples of 8,
+/// as many keys as shared memory holds with their numbers, and up to two dimensions in front that do not merge. Anything else is
+/// a product and a softmax behind it, with scores rounded to the operands' type in between. [`explain`] tells which, and
+/// [`candidates`] what else could serve.
 ///
 /// ```
 /// use warpwright::{Device, Tensor, ops::{self, MaskedSoftmax, masked_softmax::Causal}};
@@ -39,36 +40,62 @@ pub struct AttentionPlan {
 /// # Errors
 /// As [`matmul`](super::matmul()) for q and k, and as [`masked_softmax`](super::masked_softmax()) for the mask and the scale.
 pub fn attention_scores(q: &Tensor, k: &Tensor, parameters: &MaskedSoftmax) -> Result<Tensor> {
-    let shape = attention_scores_shape(q, k, parameters)?;
-    let y = Tensor::uninit(q.device(), shape.dtype(), shape.shape())?;
-    run(q, k, parameters, &y)?;
+    let request = Request::new(q, k, parameters)?;
+    let y = Tensor::uninit(q.device(), request.product.y.dtype(), request.product.y.shape())?;
+    run(&request, q, k, parameters, &y, None)?;
     Ok(y)
 }
 
 /// [`attention_scores`] into a contiguous tensor of the result's shape, type and device, which must not overlap the
-/// operands.
+/// operands or the mask.
 pub fn attention_scores_into(q: &Tensor, k: &Tensor, parameters: &MaskedSoftmax, y: &Tensor) -> Result<()> {
-    let shape = attention_scores_shape(q, k, parameters)?;
-    check_output(OP, "y", y, &shape, &[q, k])?;
-    run(q, k, parameters, &y.adopted(q.device(), OP, "y")?)?;
+    into(q, k, parameters, y, None)
+}
+
+/// [`attention_scores_into`] in a way of the caller's choice, one of [`candidates`]: for tests of each, and for tuning the
+/// plan.
+pub fn attention_scores_into_by(
+    choice: Choice,
+    q: &Tensor,
+    k: &Tensor,
+    parameters: &MaskedSoftmax,
+    y: &Tensor,
+) -> Result<()> {
+    into(q, k, parameters, y, Some(choice))
+}
+
+fn into(
+    q: &Tensor,
+    k: &Tensor,
+    parameters: &MaskedSoftmax,
+    y: &Tensor,
+    choice: Option<Choice>,
+) -> Result<()> {
+    let request = Request::new(q, k, parameters)?;
+    let mask = [parameters.mask.first(), parameters.mask.second()];
+    let inputs: Vec<&Tensor> = [Some(q), Some(k)].into_iter().chain(mask).flatten().collect();
+    check_output(OP, "y", y, &request.product.y, &inputs)?;
+    run(&request, q, k, parameters, &y.adopted(q.device(), OP, "y")?, choice)?;
     if y.device().same_stream(q.device()) { Ok(()) } else { y.device().wait_for(q.device(), OP) }
 }
 
 /// Checks the arguments of [`attention_scores`] without computing; gives y.
 pub fn attention_scores_shape<D: Described>(q: &D, k: &D, parameters: &MaskedSoftmax<D>) -> Result<Desc> {
-    Ok(Parts::new(q, k, parameters)?.product.y)
+    Ok(Request::new(q, k, parameters)?.product.y)
 }
 
 /// How [`attention_scores`] would go about it, for operands that start at multiples of 16 bytes.
-pub fn attention_scores_explain<D: Described>(
-    q: &D,
-    k: &D,
-    parameters: &MaskedSoftmax<D>,
-) -> Result<AttentionPlan> {
-    let Parts { product, softmax } = Parts::new(q, k, parameters)?;
-    let target = Target::of(q.described().device());
-    let plans = masked_softmax::Plan::candidates(&softmax, Alignment::of_allocations(), target);
-    Ok(AttentionPlan { product: product.plan(), softmax: plans[0] })
+pub fn explain<D: Described>(q: &D, k: &D, parameters: &MaskedSoftmax<D>) -> Result<Plan> {
+    let mut plans = candidates(q, k, parameters)?;
+    Ok(plans.swap_remove(0))
+}
+
+/// Every way that [`attention_scores`] could go about it, the one that it takes first, for operands that start at multiples of 16
+/// bytes.
+pub fn candidates<D: Described>(q: &D, k: &D, parameters: &MaskedSoftmax<D>) -> Result<Vec<Plan>> {
+    let request = Request::new(q, k, parameters)?;
+    let layout = Layout::new(&request, parameters)?;
+    Ok(Plan::candidates(&request, layout.as_ref(), Starts::of_allocations()))
 }
 
 /// The factors that the product and the softmax get of the scale. One of 0 would keep the product from reading its
@@ -77,28 +104,58 @@ fn factors(scale: f32) -> (f32, f32) {
     if scale == 0.0 { (1.0, scale) } else { (scale, 1.0) }
 }
 
-/// Checked requests for both.
-struct Parts {
+/// A checked request: of the product and of the softmax.
+struct Request {
     product: matmul::Problem,
     softmax: masked_softmax::Problem,
 }
 
-impl Parts {
-    fn new<D: Described>(q: &D, k: &D, parameters: &MaskedSoftmax<D>) -> Result<Parts> {
+impl Request {
+    fn new<D: Described>(q: &D, k: &D, parameters: &MaskedSoftmax<D>) -> Result<Request> {
         let (q, k) = (q.described(), k.described());
         float(OP, "q", q)?;
         let of = Factors::new(OP, ("q", q, false), ("k", k, false))?;
         let epilogue = Epilogue { alpha: factors(parameters.scale).0, ..Epilogue::default() };
         let product = matmul::Problem::new(OP, of, epilogue, of.dtype, q.device())?;
         let softmax = masked_softmax::Problem::new(OP, &product.y, parameters)?;
-        Ok(Parts { product, softmax })
+        Ok(Request { product, softmax })
     }
 }
 
-fn run(q: &Tensor, k: &Tensor, parameters: &MaskedSoftmax, y: &Tensor) -> Result<()> {
-    let Parts { product, .. } = Parts::new(q, k, parameters)?;
-    let scores = Tensor::uninit(q.device(), y.dtype(), y.shape())?;
-    matmul::run(&product, q, k, &Behind::default(), &scores)?;
-    let softmax = MaskedSoftmax { scale: factors(parameters.scale).1, ..*parameters };
-    masked_softmax::masked_softmax_into(&scores, &softmax, y)
+fn run(
+    request: &Request,
+    q: &Tensor,
+    k: &Tensor,
+    parameters: &MaskedSoftmax,
+    y: &Tensor,
+    choice: Option<Choice>,
+) -> Result<()> {
+    let layout = Layout::new(request, parameters)?;
+    let starts = Starts::of(q, k, parameters, y);
+    let chosen = match choice {
+        None => Plan::chosen(request, layout.as_ref(), starts),
+        Some(Choice::Steps) => None,
+        Some(choice @ Choice::WholeRows { .. }) => {
+            let plans = Plan::candidates(request, layout.as_ref(), starts);
+            let found = plans.into_iter().find_map(|plan| match plan {
+                Plan::WholeRows(plan) if plan.choice() == choice => Some(plan),
+                _ => None,
+            });
+            Some(found.ok_or_else(|| Error::Parameter {
+                op: OP,
+                arg: "choice",
+                required: "one of the candidates for these operands".to_owned(),
+                got: format!("{choice:?}"),
+            })?)
+        }
+    };
+    match (chosen, &layout) {
+        (Some(plan), Some(layout)) => launch::run(request, layout, plan, q, k, parameters, y),
+        _ => {
+            let scores = Tensor::uninit(q.device(), y.dtype(), y.shape())?;
+            matmul::run(&request.product, q, k, &Behind::default(), &scores)?;
+            let softmax = MaskedSoftmax { scale: factors(parameters.scale).1, ..*parameters };
+            masked_softmax::masked_softmax_into(&scores, &softmax, y)
+        }
+    }
 }

@@ -16,7 +16,7 @@ pub(super) use launch::params_of_all;
 pub(super) use plan::{Alignment, Target};
 pub use plan::{Choice, Plan};
 pub(super) use problem::KernelSet;
-pub use problem::Problem;
+pub use problem::{MaskForm, Problem};
 
 use super::pointwise::check_output;
 use crate::error::Result;
@@ -214,7 +214,7 @@ pub fn candidates<D: Described>(x: &D, parameters: &MaskedSoftmax<D>) -> Result<
 
 impl<'a, D> Mask<'a, D> {
     /// The mask, or the lengths.
-    fn first(&self) -> Option<&'a D> {
+    pub(super) fn first(&self) -> Option<&'a D> {
         match *self {
             Mask::None => None,
             Mask::Keep(mask) | Mask::Drop(mask) | Mask::Bias(mask) => Some(mask),
@@ -224,7 +224,7 @@ impl<'a, D> Mask<'a, D> {
     }
 
     /// The starts.
-    fn second(&self) -> Option<&'a D> {
+    pub(super) fn second(&self) -> Option<&'a D> {
         match *self {
             Mask::Range { starts, .. } => starts,
             _ => None,

@@ -81,6 +81,8 @@ pub struct Problem {
     pub has_lengths: bool,
     /// Whether starts are given.
     pub has_starts: bool,
+    /// Whether lengths and starts are those of packed sequences, still to be found out.
+    pub packed: bool,
     /// What is added to a query's position to give its last column.
     pub causal_offset: Option<i32>,
     /// The scale.
@@ -202,6 +204,7 @@ impl Problem {
             mask: form,
             has_lengths,
             has_starts,
+            packed: matches!(parameters.mask, Mask::Packed { .. }),
             causal_offset,
             scale: parameters.scale,
         })

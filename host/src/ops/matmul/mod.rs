@@ -11,7 +11,7 @@ mod tests;
 pub use plan::{Choice, Plan};
 
 pub(super) use launch::{Behind, packed_rows, run};
-pub(super) use layout::MAX_EXTENT;
+pub(super) use layout::{MAX_EXTENT, lines};
 pub(super) use problem::{Epilogue, Factors, Problem};
 
 use super::masked_softmax::Described;

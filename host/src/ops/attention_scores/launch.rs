@@ -1,0 +1,125 @@
+//! From request and plan to the launch of the one kernel.
+
+use cuda_std::divide::Divisor;
+use cuda_std::global::RawView;
+use cuda_std::kernel::Kernel;
+use cuda_std::{Global, GlobalMut, Half};
+use kernels_gpu::attention_scores::{self as kernels, Params};
+use kernels_gpu::masked_softmax::{Exponent, mask_kind};
+
+use super::layout::Layout;
+use super::plan::WholeRows;
+use super::{OP, Request};
+use crate::dtype::{DType, Element};
+use crate::error::{Error, Result};
+use crate::faults::ValueSlot;
+use crate::launch::Grid;
+use crate::ops::masked_softmax::{MaskForm, MaskedSoftmax};
+use crate::tensor::Tensor;
+
+/// Computes y. The arguments are checked; layout and plan are theirs.
+pub fn run(
+    request: &Request,
+    layout: &Layout,
+    plan: WholeRows,
+    q: &Tensor,
+    k: &Tensor,
+    parameters: &MaskedSoftmax,
+    y: &Tensor,
+) -> Result<()> {
+    match y.dtype() {
+        DType::F16 => typed::<half::f16>(request, layout, plan, q, k, parameters, y),
+        _ => typed::<half::bf16>(request, layout, plan, q, k, parameters, y),
+    }
+}
+
+fn typed<T: Element + Half + kernels::whole_rows::Instances>(
+    request: &Request,
+    layout: &Layout,
+    plan: WholeRows,
+    q: &Tensor,
+    k: &Tensor,
+    parameters: &MaskedSoftmax,
+    y: &Tensor,
+) -> Result<()> {
+    let (device, softmax) = (y.device(), &request.softmax);
+    let adopt = |tensor: Option<&Tensor>, arg| tensor.map(|t| t.adopted(device, OP, arg)).transpose();
+    let (q, k) = (q.adopted(device, OP, "q")?, k.adopted(device, OP, "k")?);
+    let (first, starts) =
+        (adopt(parameters.mask.first(), "mask")?, adopt(parameters.mask.second(), "starts")?);
+    let (mask, lengths) = if softmax.has_lengths { (None, first) } else { (first, None) };
+    let raw = |tensor: &Option<Tensor>| tensor.as_ref().map_or(Ok(RawView::none()), Tensor::raw_view);
+    let slot =
+        |present: bool, arg| present.then(|| device.value_slot(OP, arg, 0, layout.keys as i64)).transpose();
+    let (lengths_slot, starts_slot) =
+        (slot(softmax.has_lengths, "lengths")?, slot(softmax.has_starts, "starts")?);
+    let fault = |slot: &Option<ValueSlot>| match slot {
+        Some(slot) => slot.view(),
+        // SAFETY: not used by a kernel without these bounds.
+        None => unsafe { GlobalMut::from_raw(RawView::none()) },
+    };
+    // SAFETY: the views have the types that `Request` checked.
+    let (mask, lengths, starts) = unsafe {
+        (Global::from_raw(raw(&mask)?), Global::from_raw(raw(&lengths)?), Global::from_raw(raw(&starts)?))
+    };
+    let kernel: &Kernel<kernels::whole_rows::Args<T>> = &kernels::whole_rows::kernels::<T>()[plan.index];
+    let blocks = layout.products() as u64 * plan.blocks as u64;
+    let grid = Grid::new(blocks)?.shared(plan.shared_bytes);
+    let args = (
+        q.view::<T>()?,
+        k.view::<T>()?,
+        mask,
+        lengths,
+        starts,
+        y.view_mut::<T>()?,
+        fault(&lengths_slot),
+        fault(&starts_slot),
+        params(request, layout, plan)?,
+    );
+    // SAFETY: layout and plan are those of the tensors, which `Request` has checked; memory is freed in the order of its
+    // streams, which `adopted` has made wait for one another.
+    unsafe { device.launch(kernel, grid, args)? };
+    [lengths_slot, starts_slot].into_iter().flatten().try_for_each(ValueSlot::finish)
+}
+
+fn params(request: &Request, layout: &Layout, plan: WholeRows) -> Result<Params> {
+    let softmax = &request.softmax;
+    let scale = softmax.scale;
+    // With a bias or a tiny scale the sums are scaled; else the exponent scales their differences, and they get the sign.
+    let scaled = softmax.has_bias() || softmax.has_tiny_scale() || scale == 0.0;
+    let divisor = |value: usize| {
+        u32::try_from(value).ok().and_then(Divisor::new).ok_or_else(|| Error::TooLarge {
+            op: OP,
+            what: "products of a batch",
+            limit: (1 << 31) - 1,
+            got: value.to_string(),
+        })
+    };
+    Ok(Params {
+        q: layout.q,
+        k: layout.k,
+        y: layout.y,
+        mask: layout.mask,
+        lengths: layout.lengths,
+        starts: layout.starts,
+        blocks: divisor(plan.blocks)?,
+        inner: divisor(layout.batch[1])?,
+        exponent: Exponent::new(if scaled { 1.0 } else { f64::from(scale.abs()) }),
+        scale: if scaled { scale } else { scale.signum() },
+        queries: layout.queries as u32,
+        keys: layout.keys as u32,
+        terms: layout.terms as u32,
+        tiles: plan.tiles as u32,
+        mask_kind: match softmax.mask {
+            MaskForm::None => mask_kind::NONE,
+            MaskForm::Keep | MaskForm::Drop => mask_kind::BYTES,
+            MaskForm::Bias(dtype) if dtype == softmax.dtype => mask_kind::BIAS,
+            MaskForm::Bias(_) => mask_kind::BIAS_F32,
+        },
+        mask_invert: if softmax.mask == MaskForm::Drop { u32::MAX } else { 0 },
+        has_lengths: u32::from(softmax.has_lengths),
+        has_starts: u32::from(softmax.has_starts),
+        causal: u32::from(softmax.causal_offset.is_some()),
+        causal_offset: softmax.causal_offset.unwrap_or(0),
+    })
+}

@@ -1,0 +1,127 @@
+//! The probabilities of attention: softmax(scale·q·kᵀ + mask) in one kernel that never writes the scores.
+//!
+//! y[r, j] = exp(s[r, j] − m[r]) / Σ_j exp(s[r, j] − m[r]) over the kept keys, exactly 0 at every other, with s[r, j] =
+//! scale·Σ_d q[r, d]·k[j, d] + bias[r, j] and m their maximum. Which keys are kept, and what becomes of rows without any and
+//! of NaN and infinities, is as in [`masked_softmax`](crate::masked_softmax). Scores stay in f32 from their sum to the result,
+//! which is rounded once.
+//!
+//! q: [queries, terms], k: [keys, terms], y: [queries, keys] for each of a batch of up to two dimensions, T = f16 | bf16.
+//! Rows of q and k start at multiples of 16 bytes.
+//!
+//! | kernel | rows it serves | launch |
+//! | --- | --- | --- |
+//! | [`whole_rows()`](fn@whole_rows) | up to 1024 keys, which fit in shared memory | a block for some tiles of queries of one product |
+//!
+//! Floor: q, k and the mask once and y once, at the copy rate. Keys beyond what a block's rows keep are neither read nor
+//! multiplied, where lengths do not differ from row to row and by the causal limit.
+//!
+//! Source: Milakov and Gimelshein 2018 (maxima and sums of parts); tiles and fragments as in [`matmul`](crate::matmul).
+
+// Register arrays are indexed by constants after unrolling; iterators over them stay in local memory.
+#![allow(clippy::needless_range_loop)]
+// A kernel takes what it takes.
+#![allow(clippy::too_many_arguments)]
+
+mod group;
+mod kept;
+mod mask;
+mod tiles;
+
+pub use tiles::*;
+
+use crate::masked_softmax::Exponent;
+use crate::matmul::Matrix;
+use cuda_std::divide::Divisor;
+use cuda_std::plain_parameter;
+
+/// Terms of a slice of q or k in shared memory: tiles of rows of 64 bytes.
+pub const SLICE: u32 = 32;
+
+/// What a launch needs to know; computed by the host. The columns of lengths and starts have no meaning.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Params {
+    /// Rows are queries, columns terms.
+    pub q: Matrix,
+    /// Rows are keys, columns terms.
+    pub k: Matrix,
+    /// Rows are queries, columns keys.
+    pub y: Matrix,
+    /// As y's.
+    pub mask: Matrix,
+    /// As y's rows.
+    pub lengths: Matrix,
+    /// As y's rows.
+    pub starts: Matrix,
+    /// Blocks that share a product.
+    pub blocks: Divisor,
+    /// Products of the batch's inner dimension.
+    pub inner: Divisor,
+    /// How a difference of scores becomes an exponent of 2.
+    pub exponent: Exponent,
+    /// What sums are multiplied by: the scale beside a bias, its sign otherwise (the exponent then has its magnitude).
+    pub scale: f32,
+    /// Rows of y.
+    pub queries: u32,
+    /// Columns of y.
+    pub keys: u32,
+    /// Terms of a sum.
+    pub terms: u32,
+    /// Tiles of queries that a block takes, one after the other.
+    pub tiles: u32,
+    /// One of [`mask_kind`](crate::masked_softmax::mask_kind).
+    pub mask_kind: u32,
+    /// All ones where a non-zero byte drops, else 0.
+    pub mask_invert: u32,
+    /// 1 where `lengths` is given.
+    pub has_lengths: u32,
+    /// 1 where `starts` is given.
+    pub has_starts: u32,
+    /// 1 for a causal limit.
+    pub causal: u32,
+    /// Added to the query's index to give the last kept column.
+    pub causal_offset: i32,
+}
+plain_parameter!(Params);
+// No padding: every byte of the parameter is a field's.
+const _: () = assert!(size_of::<Params>() == 6 * 32 + 2 * 12 + 12 + 11 * 4);
+
+/// What a kernel has to know of the masks and of how y and they lie.
+pub mod form {
+    /// No mask or one of bytes. Eight columns of y, and of the mask, start at a multiple of their size.
+    pub const PLAIN: usize = 0;
+    /// A bias; as above.
+    pub const BIASED: usize = 1;
+    /// No mask or one of bytes, anywhere, and y anywhere: element by element.
+    pub const LOOSE: usize = 2;
+}
+
+impl Params {
+    /// Whether rows keep a range of columns.
+    #[inline(always)]
+    fn has_range(&self) -> bool {
+        (self.has_lengths | self.has_starts | self.causal) != 0
+    }
+}
+
+/// Where a block's matrix of a batch begins.
+#[inline(always)]
+fn start(of: Matrix, outer: u32, inner: u32) -> i64 {
+    outer as i64 * of.outer + inner as i64 * of.inner
+}
+
+/// Instructions that the kernels are made of: the products of the first slice and of all others, a load of a fragment of q
+/// and twelve of k for each sixteen terms of both, and a store of a pack for each group and row.
+#[cfg(target_arch = "nvptx64")]
+mod expectations {
+    macro_rules! expect {
+        ($($line:literal),*) => {$(
+            core::arch::global_asm!(concat!("//@expect attention_scores_whole_rows_", $line));
+        )*};
+    }
+    expect!(
+        "bf16_0_1_6_2_2 ==96 mma.sync.aligned.m16n8k16",
+        "bf16_0_1_6_2_2 ==52 ldmatrix.sync.aligned.m8n8.x4",
+        "bf16_0_1_6_2_2 ==12 st.global.v4.b32"
+    );
+}
