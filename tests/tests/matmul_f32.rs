@@ -127,7 +127,7 @@ on_each_device! {
                 let results = by_each_kernel(&a, &b, &parameters)?;
                 assert!(results.iter().any(|(plan, _)| plan.contains("rounded to tf32")));
                 for (plan, got) in results {
-                    let want = if plan.contains("tf32") { &want } else { &exact };
+                    let want = if plan.contains("rounded") { &want } else { &exact };
                     let allowed = |i: usize| 2.0 * tolerance(DType::F32, k, 1.0, want[i]);
                     assert_within(&got, want, allowed, format!("{m}x{n}x{k} {order}: {plan}"));
                 }

@@ -22,10 +22,13 @@
 
 use super::Product;
 use super::epilogue::{Finish, Tensors};
-use super::tf32_side::{F32Side, TF32_DEPTH, elements};
+use super::half_tiles::wait_for_oldest;
+use super::tf32_side::{F32Side, elements};
 use cuda_std::float::fma;
 use cuda_std::matrix::multiply_tf32;
 use cuda_std::prelude::*;
+
+pub use super::tf32_side::TF32_DEPTH;
 
 /// Elements of padding behind a row of sums: rows of a fragment fall on different banks.
 const PAD: u32 = 8;
@@ -170,6 +173,10 @@ fn add_parts<const MI: usize, const NI: usize>(sums: &mut Sums<MI, NI>, parts: &
         { PRODUCTS: 3, MI: 1, NI: 4, WARPS_M: 2, WARPS_N: 2, STAGES: 3, A_K: 1, B_K: 0; threads: 128, min_blocks: 5 },
         { PRODUCTS: 3, MI: 1, NI: 4, WARPS_M: 2, WARPS_N: 2, STAGES: 3, A_K: 0, B_K: 1; threads: 128, min_blocks: 5 },
         { PRODUCTS: 3, MI: 1, NI: 4, WARPS_M: 2, WARPS_N: 2, STAGES: 3, A_K: 0, B_K: 0; threads: 128, min_blocks: 5 },
+        { PRODUCTS: 3, MI: 1, NI: 2, WARPS_M: 1, WARPS_N: 4, STAGES: 3, A_K: 1, B_K: 1; threads: 128, min_blocks: 6 },
+        { PRODUCTS: 3, MI: 1, NI: 2, WARPS_M: 1, WARPS_N: 4, STAGES: 3, A_K: 1, B_K: 0; threads: 128, min_blocks: 6 },
+        { PRODUCTS: 3, MI: 1, NI: 2, WARPS_M: 1, WARPS_N: 4, STAGES: 3, A_K: 0, B_K: 1; threads: 128, min_blocks: 6 },
+        { PRODUCTS: 3, MI: 1, NI: 2, WARPS_M: 1, WARPS_N: 4, STAGES: 3, A_K: 0, B_K: 0; threads: 128, min_blocks: 6 },
         { PRODUCTS: 1, MI: 4, NI: 8, WARPS_M: 2, WARPS_N: 2, STAGES: 3, A_K: 1, B_K: 1; threads: 128, min_blocks: 2 },
         { PRODUCTS: 1, MI: 4, NI: 8, WARPS_M: 2, WARPS_N: 2, STAGES: 3, A_K: 1, B_K: 0; threads: 128, min_blocks: 2 },
         { PRODUCTS: 1, MI: 4, NI: 8, WARPS_M: 2, WARPS_N: 2, STAGES: 3, A_K: 0, B_K: 1; threads: 128, min_blocks: 2 },
@@ -321,16 +328,5 @@ pub unsafe fn tf32_cores<
         }
         let finish = Finish::new(Tensors { bias, addend, aux, out }, &p.epilogue, place);
         finish.tile(shared, pitch, (rows, cols), (first_row, first_col), threads);
-    }
-}
-
-/// Waits until at most `STAGES` − 2 groups of copies are under way.
-#[inline(always)]
-#[track_caller]
-fn wait_for_oldest<const STAGES: usize>() {
-    match const { STAGES } {
-        3 => async_copy::wait::<1>(),
-        4 => async_copy::wait::<2>(),
-        _ => async_copy::wait::<0>(),
     }
 }

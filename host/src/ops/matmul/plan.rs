@@ -187,6 +187,8 @@ const MOST_PARTIALS: usize = 64 << 20;
 const LAUNCH: f64 = 2.0;
 /// Microseconds from the start of a block to its first product, and from its last to its end.
 const FILL: f64 = 2.5;
+/// What that is at least for each 1024 sums of a block of `tf32_cores`.
+const TF32_END: f64 = 0.6;
 /// How much longer a block takes alone on a multiprocessor than its share of a full one's work.
 const ALONE: f64 = 1.4;
 /// Bytes in a nanosecond from memory, for a whole GPU, and of partial sums, which lie in L2.
@@ -328,11 +330,13 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
 /// Those of `tf32_cores`: of three products where they are worth it, of one where that is asked for.
 fn tf32_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
     let Request { tf32, sides, k, .. } = *request;
-    let products = if tf32 { 1 } else { 3 };
     let shapes = kernels::tf32_cores::ALL.iter().step_by(LAYOUTS).enumerate();
-    let shapes = shapes.filter(move |(_, kernel)| kernel.constant("PRODUCTS") == products);
+    let shapes = shapes.filter(move |(_, kernel)| match kernel.constant("PRODUCTS") {
+        1 => tf32,
+        _ => target.fast_tf32,
+    });
     // A sum of no terms is left to the others.
-    shapes.filter(move |_| (tf32 || target.fast_tf32) && k > 0).map(move |(shape, kernel)| {
+    shapes.filter(move |_| k > 0).map(move |(shape, kernel)| {
         let of = |name| kernel.constant(name) as u32;
         let (rows, cols) = (of("WARPS_M") * of("MI") * 16, of("WARPS_N") * of("NI") * 8);
         let along_k = sides.map(|side| side.along_k);
@@ -351,7 +355,7 @@ fn tf32_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
 /// Rates of the instances of `cuda_cores`, and of the shapes of `tf32_cores`, `pipelined` and `tensor_cores`: from the times
 /// of 4096·4096·4096 and 3072·4096·1024.
 const F32_RATES: [f64; 2] = [125.0, 103.0];
-const TF32_RATES: [f64; 5] = [283.0, 238.0, 209.0, 562.0, 338.0];
+const TF32_RATES: [f64; 6] = [283.0, 238.0, 209.0, 133.0, 562.0, 338.0];
 const PIPED_RATES: [f64; 4] = [3190.0, 3130.0, 3070.0, 1800.0];
 /// What becomes of the rates of `tensor_cores` on Hopper, in products of few tiles too.
 const ON_HOPPER: f64 = 0.6;
@@ -393,10 +397,20 @@ impl Tile {
             }
             None => {
                 let waves = (blocks / (sms * resident)).floor();
-                let rest = ((blocks - waves * sms * resident) / sms).ceil();
+                let rest = blocks - waves * sms * resident;
+                let even = (rest / sms).ceil();
+                // Blocks of a last wave go where the first of the wave before it end, several to one multiprocessor. The rates
+                // of kernels for 16 bits are of times before that was known.
+                let (rest, fill) = match self.choice {
+                    Choice::Tf32Cores { .. } => {
+                        let sums = f64::from(self.rows * self.cols) / 1024.0;
+                        (if waves > 0.0 { rest.min(resident) } else { even }, FILL.max(TF32_END * sums))
+                    }
+                    _ => (even, FILL),
+                };
                 // An instance whose blocks are alone has been measured alone.
                 let last = if rest > 0.0 { (rest * work).max(work * ALONE.min(resident)) } else { 0.0 };
-                waves * (resident * work + FILL) + last + if rest > 0.0 { FILL } else { 0.0 }
+                waves * (resident * work + fill) + last + if rest > 0.0 { fill } else { 0.0 }
             }
         };
         let bytes = (batch * (m * k + n * k + m * n) * dtype.size()) as f64 / MEMORY / 1e3;

@@ -159,6 +159,11 @@ fn f32_takes_tensor_cores_where_they_are_faster() {
     let one = of(&Request { tf32: true, ..wide }, TARGET);
     assert!(one.to_string().starts_with("tf32_cores (rounded to tf32) 128x128"), "{one}");
     assert!(one.microseconds < 0.6 * three.microseconds);
+    // A token: three products of its own tiles before one product of larger ones.
+    for tf32 in [false, true] {
+        let token = of(&Request { tf32, ..request([1, 4096, 4096], DType::F32) }, TARGET);
+        assert_eq!(token.tile, [16, 64], "{token}");
+    }
     let graphics = Target { fast_tf32: false, shared_bytes: 100 << 10, ..TARGET };
     assert!(matches!(of(&wide, graphics).choice, Choice::CudaCores { .. }));
     assert!(matches!(of(&Request { tf32: true, ..wide }, graphics).choice, Choice::Tf32Cores { .. }));
