@@ -23,7 +23,7 @@ fn by_each_kernel(a: &Tensor, b: &Tensor, parameters: &Matmul) -> Result<Vec<(St
 
 /// The nearest number of 11 bits, away from 0 if there are two.
 fn to_tf32(value: f32) -> f32 {
-    f32::from_bits(value.to_bits() + 0x1000 & !0x1fff)
+    f32::from_bits((value.to_bits() + 0x1000) & !0x1fff)
 }
 
 on_each_device! {

@@ -66,7 +66,7 @@ on_each_device! {
         let mut integers = |count: usize| (0..count).map(|_| random.below(17) as f32 - 8.0).collect::<Vec<f32>>();
         let (a, b, c) = (integers(128), integers(64), integers(128));
         let more = |of: &[f32]| {
-            let with_bits = |(i, value): (usize, &f32)| f32::from_bits(value.to_bits() | (i as u32 * 331 & 0x1fff));
+            let with_bits = |(i, value): (usize, &f32)| f32::from_bits(value.to_bits() | ((i as u32 * 331) & 0x1fff));
             Array::new(device, &of.iter().enumerate().map(with_bits).collect::<Vec<f32>>())
         };
         let (of_a, of_b, sums) = (more(&a)?, more(&b)?, Array::new(device, &c)?);

@@ -94,7 +94,7 @@ fn a_product_of_tf32_leaves_out_the_lower_bits() {
     let (memory, out) = uninit::<f32>(16 * 8);
     right(&one("tf32", 1, 32), &|| unsafe {
         let (g, t) = (tid() as u32 / 4, tid() as u32 % 4);
-        let word = |value: u32| (value as f32).to_bits() | tid() as u32 * 257 & 0x1fff;
+        let word = |value: u32| (value as f32).to_bits() | ((tid() as u32 * 257) & 0x1fff);
         let of_a = [0, 1, 2, 3].map(|w| word(a(g + 8 * (w % 2), t + 4 * (w / 2))));
         let of_b = [0, 1].map(|w| word(b(t + 4 * w, g)));
         for (i, value) in multiply_16x8x8(of_a, of_b, [0.5; 4]).into_iter().enumerate() {
