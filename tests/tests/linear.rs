@@ -96,7 +96,7 @@ on_each_device! {
                     // Each shape with each activation, and with what goes with it in turns.
                     let bias = ((turn + i + j) % 3 != 0).then_some(&bias);
                     let residual = [None, Some(&residual), Some(&row)][(turn + i + 2 * j) % 3];
-                    check(&x, &weight, &Linear { bias, activation, residual }, "epilogue")?;
+                    check(&x, &weight, &Linear { bias, activation, residual, ..Default::default() }, "epilogue")?;
                 }
             }
         }
@@ -109,7 +109,7 @@ on_each_device! {
         for dtype in DTYPES {
             let mut of = |shape: &[usize]| uniform(device, dtype, shape, &mut random);
             let (weight, bias, residual) = (of(&[24, 16])?, of(&[24])?, of(&[3, 1, 24])?);
-            let layer = Linear { bias: Some(&bias), activation: Activation::Relu, residual: None };
+            let layer = Linear { bias: Some(&bias), activation: Activation::Relu, ..Default::default() };
             for x in [of(&[16])?, of(&[1, 16])?, of(&[2, 3, 5, 16])?, of(&[0, 5, 16])?] {
                 check(&x, &weight, &layer, "in front")?;
             }
@@ -222,7 +222,7 @@ fn a_replay_gives_the_bits_of_the_eager_call() -> Result<()> {
     {
         let mut of = |shape: &[usize]| uniform(&device, dtype, shape, &mut random);
         let (x, weight, bias) = (of(&[m, k])?, of(&[n, k])?, of(&[n])?);
-        let layer = Linear { bias: Some(&bias), activation: Activation::Relu, residual: None };
+        let layer = Linear { bias: Some(&bias), activation: Activation::Relu, ..Default::default() };
         let want = ops::linear(&x, &weight, &layer)?;
         let y = poisoned(&device, dtype, &[m, n], POISON)?;
         let (graph, ()) = Graph::capture(&device, |_| ops::linear_into(&x, &weight, &layer, &y))?;

@@ -1,7 +1,7 @@
 //! Matrix fragments: loads by `ldmatrix` and products by `mma.sync`.
 
 use cuda_std::{bf16, f16};
-use kernels_gpu::probe::{LOADED_WORDS, matrix_fragments};
+use kernels_gpu::probe::{LOADED_WORDS, matrix_fragments, tf32_fragments};
 use warpwright::{Device, Grid, Result};
 use warpwright_tests::{Array, Plain, Random, assert_same, on_each_device};
 
@@ -57,5 +57,26 @@ on_each_device! {
     fn fragments_hold_what_the_manual_says(device: &Device) -> Result<()> {
         fragments(device, f16::from_bits, f16::from_f32)?;
         fragments(device, bf16::from_bits, bf16::from_f32)
+    }
+
+    /// Small integers, and behind them bits that tf32 has not.
+    fn tf32_leaves_out_the_lower_bits(device: &Device) -> Result<()> {
+        let kernel = &tf32_fragments::ALL[0];
+        let mut random = Random::new(61);
+        let mut integers = |count: usize| (0..count).map(|_| random.below(17) as f32 - 8.0).collect::<Vec<f32>>();
+        let (a, b, c) = (integers(128), integers(64), integers(128));
+        let more = |of: &[f32]| {
+            let with_bits = |(i, value): (usize, &f32)| f32::from_bits(value.to_bits() | ((i as u32 * 331) & 0x1fff));
+            Array::new(device, &of.iter().enumerate().map(with_bits).collect::<Vec<f32>>())
+        };
+        let (of_a, of_b, sums) = (more(&a)?, more(&b)?, Array::new(device, &c)?);
+        // SAFETY: the arrays have the sizes that the kernel states; 192 elements are shared.
+        unsafe { device.launch(kernel, Grid::new(1)?.shared(768), (of_a.view()?, of_b.view()?, sums.view_mut()?))? };
+        let product = |i: usize| {
+            let (row, column) = (i / 8, i % 8);
+            c[i] + (0..8).map(|k| a[row * 8 + k] * b[column * 8 + k]).sum::<f32>()
+        };
+        assert_same(&sums.read()?, &(0..128).map(product).collect::<Vec<f32>>(), kernel.name);
+        Ok(())
     }
 }

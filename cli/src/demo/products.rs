@@ -150,7 +150,8 @@ impl Function {
         match (self, inputs, outputs) {
             (Function::Matmul(..), [a, b], [y]) => ops::matmul_into(a, b, &self.matmul(), y),
             (Function::Linear(activation, _), [x, weight, bias, residual @ ..], [y]) => {
-                let parameters = Linear { bias: Some(bias), activation, residual: residual.first() };
+                let parameters =
+                    Linear { bias: Some(bias), activation, residual: residual.first(), tf32: false };
                 ops::linear_into(x, weight, &parameters, y)
             }
             (Function::LinearBackward(activation), [x, weight, dy, pre], [dx, dweight, dbias]) => {
@@ -212,7 +213,8 @@ impl Function {
         Ok(match (self, inputs) {
             (Function::Matmul(..), [a, b]) => vec![reference::matmul(a, b, &self.matmul())?],
             (Function::Linear(activation, _), [x, weight, bias, residual @ ..]) => {
-                let parameters = Linear { bias: Some(bias), activation, residual: residual.first() };
+                let parameters =
+                    Linear { bias: Some(bias), activation, residual: residual.first(), tf32: false };
                 vec![reference::linear(x, weight, &parameters)?]
             }
             (Function::LinearBackward(activation), [x, weight, dy, pre]) => {

@@ -30,6 +30,9 @@ pub struct Args {
     /// The second operand is [N, K] in memory
     #[arg(long)]
     transpose_b: bool,
+    /// f32 operands may be rounded to tf32
+    #[arg(long)]
+    tf32: bool,
     #[command(flatten)]
     device: DeviceArgs,
 }
@@ -44,7 +47,7 @@ impl Args {
         let batch = if *batch == 1 { String::new() } else { format!("{batch} times ") };
         let dtype = dtype.dtype();
         output::print(&format!(
-            "{name} {batch}{m}x{n}x{k} {dtype}: {plan}\nby the model {:.1} us, without copies of operands",
+            "{name} {batch}{m}x{n}x{k} {dtype}: {plan}\nby the model {:.1} us",
             plan.microseconds
         ))
     }
@@ -55,8 +58,12 @@ pub fn matmul(args: &Args) -> Result<(), CliError> {
     let (m, n, k) = (args.m, args.n, args.k);
     let a = if args.transpose_a { args.matrix(&device, k, m)? } else { args.matrix(&device, m, k)? };
     let b = if args.transpose_b { args.matrix(&device, n, k)? } else { args.matrix(&device, k, n)? };
-    let parameters =
-        Matmul { transpose_a: args.transpose_a, transpose_b: args.transpose_b, ..Matmul::default() };
+    let parameters = Matmul {
+        transpose_a: args.transpose_a,
+        transpose_b: args.transpose_b,
+        tf32: args.tf32,
+        ..Matmul::default()
+    };
     args.print("matmul", &explain(&a, &b, &parameters)?)
 }
 
@@ -64,5 +71,5 @@ pub fn linear(args: &Args) -> Result<(), CliError> {
     let device = args.device.open()?;
     let x = args.matrix(&device, args.m, args.k)?;
     let weight = Desc::new(&device, args.dtype.dtype(), &[args.n, args.k])?;
-    args.print("linear", &linear_explain(&x, &weight, &Linear::default())?)
+    args.print("linear", &linear_explain(&x, &weight, &Linear { tf32: args.tf32, ..Linear::default() })?)
 }

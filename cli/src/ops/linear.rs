@@ -39,7 +39,7 @@ pub static OP: Op = Op {
         optional("residual", "x's type", "[.., N]", "added at last; broadcasts"),
     ],
     outputs: &[tensor("y", "x's type", "[.., N]", "the result")],
-    parameters: &[ACTIVATION],
+    parameters: &[ACTIVATION, super::matmul::TF32],
     family: "matmul",
     run,
     cases: |setting| demo::products::cases(setting, FORWARDS),
@@ -80,7 +80,8 @@ pub fn activation(parameters: &Parameters) -> Activation {
 
 fn run(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> {
     let (bias, residual) = (tensors.get("bias"), tensors.get("residual"));
-    let layer = Linear { bias, activation: activation(parameters), residual };
+    let tf32 = super::matmul::tf32(parameters);
+    let layer = Linear { bias, activation: activation(parameters), residual, tf32 };
     Ok(vec![("y", ops::linear(tensors.require("x")?, tensors.require("weight")?, &layer)?)])
 }
 

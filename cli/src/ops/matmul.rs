@@ -49,7 +49,11 @@ pub const PARAMETERS: &[ParameterSpec] = &[
     },
     ParameterSpec { name: "alpha", kind: Kind::Number, default: "1", about: "the factor of the product" },
     ParameterSpec { name: "beta", kind: Kind::Number, default: "1", about: "the factor of c" },
+    TF32,
 ];
+
+pub const TF32: ParameterSpec =
+    ParameterSpec { name: "tf32", kind: Kind::Bool, default: "false", about: "round f32 operands to tf32" };
 
 /// The parameters that were given, without c.
 pub fn matmul<'a, D>(parameters: &Parameters) -> Matmul<'a, D> {
@@ -58,8 +62,14 @@ pub fn matmul<'a, D>(parameters: &Parameters) -> Matmul<'a, D> {
         transpose_b: parameters.bool("transpose_b").unwrap_or(false),
         alpha: parameters.number("alpha").unwrap_or(1.0),
         beta: parameters.number("beta").unwrap_or(1.0),
+        tf32: tf32(parameters),
         ..Matmul::default()
     }
+}
+
+/// Whether f32 operands are to be rounded.
+pub fn tf32(parameters: &Parameters) -> bool {
+    parameters.bool(TF32.name).unwrap_or(false)
 }
 
 fn run(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> {

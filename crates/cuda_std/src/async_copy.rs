@@ -59,6 +59,17 @@ impl<T: Copy> Shared<T> {
         unsafe { imp::copy_4::<T>(self.raw(), index, source.raw(), from, when) }
     }
 
+    /// As [`Self::copy_4_async`], of the pack at element `from` to the one at element `index`.
+    ///
+    /// # Safety
+    /// As [`Self::copy_4_async`], of 16 bytes.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn copy_16_async(self, index: u32, source: Global<T>, from: usize, when: bool) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::copy_16::<T>(self.raw(), index, source.raw(), from, when) }
+    }
+
     /// Starts to copy elements `low..high` of the pack at element `from` of `source` to the same places of the pack at
     /// element `index`. What the others of the target become is not defined: elements in front of `low` may be read, and
     /// the checker takes none of them for written.

@@ -34,12 +34,25 @@ impl Half for bf16 {
     }
 }
 
-impl<T: Half> Shared<T> {
-    /// Loads one, two or four matrices of 8×8 elements: `ldmatrix`. All 32 lanes must call.
+/// c + A·B with a 16×8 A and an 8×8 B of f32 that count as tf32, the lower 13 bits left out: `mma.sync.m16n8k8.row.col`.
+/// All 32 lanes must call.
+///
+/// With g = lane / 4 and t = lane % 4, word w of `a` holds row g + 8·(w % 2), column t + 4·(w / 2); word w of `b` column g,
+/// row t + 4·w; number i of `c` row g + 8·(i / 2), column 2t + i % 2. The order in which the 8 products are added, and how
+/// the sum is rounded, is hardware's own.
+#[inline(always)]
+#[track_caller]
+pub fn multiply_tf32(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+    imp::multiply_tf32(a, b, c)
+}
+
+impl<T: Float> Shared<T> {
+    /// Loads one, two or four matrices of eight rows of 16 bytes: `ldmatrix`. All 32 lanes must call.
     ///
-    /// Lane 8·i + r names row r of matrix i, the eight elements from `index` on; what lanes beyond the matrices name
-    /// does not matter. Word i of a lane holds elements 2·(lane % 4) and 2·(lane % 4) + 1 of row lane / 4 of matrix i, or
-    /// with `TRANSPOSED` of its column lane / 4.
+    /// Lane 8·i + r names row r of matrix i, the pack from `index` on; what lanes beyond the matrices name does not
+    /// matter. Word i of a lane is number lane % 4 of the four of row lane / 4 of matrix i: an element of f32, or the 16-bit
+    /// elements 2·(lane % 4) and 2·(lane % 4) + 1. With `TRANSPOSED`, which is for the latter, these are of column lane / 4
+    /// instead.
     ///
     /// # Safety
     /// The rows must exist, be initialised, start at multiples of 16 bytes and have no unsynchronised writer.
@@ -52,8 +65,10 @@ impl<T: Half> Shared<T> {
         // SAFETY: the caller's contract.
         unsafe { imp::load_matrices::<T, COUNT, TRANSPOSED>(self.raw(), index) }
     }
+}
 
-    /// Stores four matrices of 8×8 elements, as [`Self::load_matrices`] loads them: `stmatrix` (sm_90). All 32 lanes must
+impl<T: Half> Shared<T> {
+    /// Stores four matrices of 8×8 elements, as [`Shared::load_matrices`] loads them: `stmatrix` (sm_90). All 32 lanes must
     /// call.
     ///
     /// # Safety

@@ -64,7 +64,7 @@ impl<T: Half> Tile<T> {
     #[inline(always)]
     pub fn place(self, row: u32, pack: u32) -> u32 {
         let (slab, pack) = if self.rows > 0 { (pack / SLAB, pack % SLAB) } else { (0, pack) };
-        (slab * self.rows * SLAB + place(row, pack, self.packs)) * T::PER_PACK as u32
+        (slab * self.rows * SLAB + swizzled(row, pack, self.packs)) * T::PER_PACK as u32
     }
 
     /// The tile's array.
@@ -104,9 +104,9 @@ pub fn expect_slabs() {
     crate::imp::shared::expect_slabs();
 }
 
-/// Where pack `pack` of row `row` lies, in packs. Rows eight apart are permuted alike.
+/// Where pack `pack` of row `row` lies, in packs, among rows of `packs`. Rows eight apart are permuted alike.
 #[inline(always)]
-const fn place(row: u32, pack: u32, packs: u32) -> u32 {
+pub const fn swizzled(row: u32, pack: u32, packs: u32) -> u32 {
     // Two rows of four packs share the 128 bytes of all banks.
     let turn = if packs == 4 { row / 2 % 4 } else { row % 8 };
     row * packs + (pack ^ turn)
@@ -114,7 +114,7 @@ const fn place(row: u32, pack: u32, packs: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::place;
+    use super::swizzled;
 
     /// Packs of which the banks hold one each.
     const BANKS: u32 = 8;
@@ -127,7 +127,7 @@ mod tests {
     fn a_tile_has_a_place_for_each_pack() {
         for packs in [4, 8, 16, 32] {
             let mut places: Vec<u32> =
-                (0..16).flat_map(|row| (0..packs).map(move |pack| place(row, pack, packs))).collect();
+                (0..16).flat_map(|row| (0..packs).map(move |pack| swizzled(row, pack, packs))).collect();
             places.sort_unstable();
             assert!(places.into_iter().eq(0..16 * packs), "{packs}");
         }
@@ -138,12 +138,15 @@ mod tests {
         for packs in [4, 8, 16, 32] {
             for pack in 0..packs {
                 for first in [0, 8, 16] {
-                    assert!(all_different((first..first + 8).map(|row| place(row, pack, packs))), "{packs}");
+                    assert!(
+                        all_different((first..first + 8).map(|row| swizzled(row, pack, packs))),
+                        "{packs}"
+                    );
                 }
             }
             // Eight neighbouring threads copy eight packs of a row, or four of each of two.
             for first in (0..16 * packs).step_by(8) {
-                let neighbours = (first..first + 8).map(|i| place(i / packs, i % packs, packs));
+                let neighbours = (first..first + 8).map(|i| swizzled(i / packs, i % packs, packs));
                 assert!(all_different(neighbours), "{packs}");
             }
         }

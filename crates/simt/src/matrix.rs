@@ -111,7 +111,7 @@ pub trait Widen: 'static {
     fn widen(bits: u16) -> f32;
 }
 
-/// The fragments of a product m16n8k16 that a lane brings: of A four words, of B two, and of the sum four numbers.
+/// The fragments of a product that a lane brings: of A four words, of B two, and of the sum four numbers.
 type Operands = ([u32; 4], [u32; 2], [f32; 4]);
 
 /// c + A·B for a 16×16 A and a 16×8 B of 16-bit elements: `mma.sync.aligned.m16n8k16.row.col` with sums in f32.
@@ -148,4 +148,29 @@ pub fn multiply_16x8x16<T: Widen>(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32
         }
     }
     exchange::<Operands, [f32; 4], Multiply<T>>("mma", (a, b, c), [0.0; 4])
+}
+
+/// c + A·B for a 16×8 A and an 8×8 B of f32, of which only the upper 19 bits count (tf32):
+/// `mma.sync.aligned.m16n8k8.row.col` with sums in f32.
+///
+/// With g = lane / 4 and t = lane % 4, word w of `a` holds row g + 8·(w % 2), column t + 4·(w / 2); word w of `b` column g,
+/// row t + 4·w; `c` is as in [`multiply_16x8x16`], and so are the additions.
+#[track_caller]
+#[inline]
+pub fn multiply_16x8x8(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+    struct Multiply;
+    impl Exchange<Operands, [f32; 4]> for Multiply {
+        fn compute(lanes: &[Operands; 32]) -> [[f32; 4]; 32] {
+            let value = |word: u32| f32::from_bits(word & !0x1fff);
+            let a = |row: usize, k: usize| value(lanes[4 * (row % 8) + k % 4].0[row / 8 + 2 * (k / 4)]);
+            let b = |column: usize, k: usize| value(lanes[4 * column + k % 4].1[k / 4]);
+            std::array::from_fn(|lane| {
+                std::array::from_fn(|i| {
+                    let (row, column) = (lane / 4 + 8 * (i / 2), 2 * (lane % 4) + i % 2);
+                    (0..8).fold(lanes[lane].2[i], |sum, k| sum + a(row, k) * b(column, k))
+                })
+            })
+        }
+    }
+    exchange::<Operands, [f32; 4], Multiply>("mma", (a, b, c), [0.0; 4])
 }

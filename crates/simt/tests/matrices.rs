@@ -5,7 +5,7 @@
 mod common;
 
 use common::*;
-use simt::matrix::{Widen, load_matrices, multiply_16x8x16};
+use simt::matrix::{Widen, load_matrices, multiply_16x8x8, multiply_16x8x16};
 use simt::*;
 
 static TILE: StaticShared = StaticShared::new(32 * 16, 16);
@@ -84,6 +84,27 @@ fn a_product_is_that_of_the_matrices_that_the_fragments_hold() {
         let sum: u32 = (0..16).map(|k| a(row, k) * b(k, column)).sum();
         let start = 1 + column % 2 + 2 * (row / 8);
         assert_eq!(got, (sum + start) as f32, "row {row}, column {column}");
+    }
+}
+
+#[test]
+fn a_product_of_tf32_leaves_out_the_lower_bits() {
+    let a = |row: u32, k: u32| (3 * row + 5 * k) % 17;
+    let b = |k: u32, column: u32| (7 * k + 11 * column) % 13;
+    let (memory, out) = uninit::<f32>(16 * 8);
+    right(&one("tf32", 1, 32), &|| unsafe {
+        let (g, t) = (tid() as u32 / 4, tid() as u32 % 4);
+        let word = |value: u32| (value as f32).to_bits() | ((tid() as u32 * 257) & 0x1fff);
+        let of_a = [0, 1, 2, 3].map(|w| word(a(g + 8 * (w % 2), t + 4 * (w / 2))));
+        let of_b = [0, 1].map(|w| word(b(t + 4 * w, g)));
+        for (i, value) in multiply_16x8x8(of_a, of_b, [0.5; 4]).into_iter().enumerate() {
+            let (row, column) = (g + 8 * (i as u32 / 2), 2 * t + i as u32 % 2);
+            out.store((8 * row + column) as usize, value);
+        }
+    });
+    for (i, got) in read::<f32>(&memory).into_iter().enumerate() {
+        let sum: u32 = (0..8).map(|k| a(i as u32 / 8, k) * b(k, i as u32 % 8)).sum();
+        assert_eq!(got, sum as f32 + 0.5, "element {i}");
     }
 }
 

@@ -35,8 +35,8 @@ plain_parameter!(Repack);
 ///
 /// # Safety
 /// `source` has the elements that `p` names, `out` the packs; the grid has a thread for each pack.
-#[kernel(family = "matmul", types = [f16, bf16], instances = [{ ; threads: 256 }])]
-pub unsafe fn repack<T: Half>(source: Global<T>, out: GlobalMut<T>, p: Repack) {
+#[kernel(family = "matmul", types = [f32, f16, bf16], instances = [{ ; threads: 256 }])]
+pub unsafe fn repack<T: Float>(source: Global<T>, out: GlobalMut<T>, p: Repack) {
     let index = thread::index_1d();
     if index >= p.packs as u64 {
         return;

@@ -175,7 +175,7 @@ pub unsafe fn tensor_cores<
 /// Waits until at most `STAGES` − 2 groups of copies are under way.
 #[inline(always)]
 #[track_caller]
-fn wait_for_oldest<const STAGES: usize>() {
+pub(super) fn wait_for_oldest<const STAGES: usize>() {
     match const { STAGES } {
         3 => async_copy::wait::<1>(),
         4 => async_copy::wait::<2>(),

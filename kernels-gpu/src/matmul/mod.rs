@@ -9,9 +9,10 @@
 //! | [`tensor_cores()`](fn@tensor_cores) | 16-bit, rows along k or across it | everything that is not below |
 //! | [`pipelined()`](fn@pipelined) | the same | the same, on Hopper: a family of its own |
 //! | [`thin()`](fn@thin) | 16-bit, rows along k, m ≤ 16 | decoding: b is read once, 16 bytes at a time |
-//! | [`cuda_cores()`](fn@cuda_cores) | f32, any strides | f32 |
+//! | [`tf32_cores()`](fn@tf32_cores) | f32, rows along k or across it | f32 in three products of tf32, or rounded to it if asked |
+//! | [`cuda_cores()`](fn@cuda_cores) | f32, any strides | f32 where tensor cores are slow, and what would be copied for little |
 //! | [`reduce()`](fn@reduce) | f32 partial sums | adding up the splits of k, in their order |
-//! | [`repack()`](fn@repack) | any strides | rows that do not start at multiples of 16 bytes |
+//! | [`repack()`](fn@repack) | any strides | rows that do not start at multiples of 16 bytes; of f32, that are not whole packs either |
 //! | [`behind()`](fn@behind) | contiguous | the gradients of the activation and of the bias |
 //!
 //! Tiles are dealt out in bands of [`BAND`] rows of tiles, column by column, so that the blocks that run at a time
@@ -46,6 +47,10 @@ mod side;
 mod slopes;
 #[cfg(feature = "matmul")]
 mod splits;
+#[cfg(feature = "matmul")]
+mod tf32_side;
+#[cfg(feature = "matmul")]
+mod tf32_tiles;
 
 #[cfg(feature = "matmul")]
 pub use alignment::*;
@@ -65,6 +70,8 @@ pub(crate) use side::Side;
 pub use slopes::*;
 #[cfg(feature = "matmul")]
 pub use splits::*;
+#[cfg(feature = "matmul")]
+pub use tf32_tiles::*;
 
 use cuda_std::plain_parameter;
 
@@ -125,7 +132,10 @@ mod expectations {
         "tensor_cores_bf16_4_8_2_2_2_4_1_1 ==64 mma.sync.aligned.m16n8k16",
         "tensor_cores_bf16_4_8_2_2_2_4_0_0 ==24 ldmatrix.sync.aligned.m8n8.x4.trans",
         "tensor_cores_f16_2_4_2_2_4_3_1_1 ==32 mma.sync.aligned.m16n8k16",
-        "thin_bf16_1 ==8 mma.sync.aligned.m16n8k16"
+        "thin_bf16_1 ==8 mma.sync.aligned.m16n8k16",
+        "tf32_cores_3_2_8_2_2_3_1_1 ==48 mma.sync.aligned.m16n8k8",
+        "tf32_cores_3_2_4_2_2_3_0_0 ==24 mma.sync.aligned.m16n8k8",
+        "tf32_cores_1_4_8_2_2_3_1_1 ==32 mma.sync.aligned.m16n8k8"
     );
 }
 

@@ -3,6 +3,7 @@
 // Register arrays are indexed by constants after unrolling; iterators over them stay in local memory.
 #![allow(clippy::needless_range_loop)]
 
+use cuda_std::matrix::multiply_tf32;
 use cuda_std::prelude::*;
 
 /// Words that a lane writes to `loaded`: one, two and four matrices, each plain and transposed.
@@ -51,8 +52,36 @@ pub unsafe fn matrix_fragments<T: Half>(
     }
 }
 
+/// Multiplies `a` [16, 8] by `b` [8, 8] as tf32, both with rows along k, on top of `c` [16, 8]; words of both come from shared
+/// memory as [`Shared::load_matrices`] gives those of f32.
+///
+/// # Safety
+/// One block; the arrays have these sizes.
+#[kernel(family = "probe", instances = [{ ; threads: 32 }])]
+pub unsafe fn tf32_fragments(a: Global<f32>, b: Global<f32>, c: GlobalMut<f32>) {
+    let lane = warp::lane_id();
+    // SAFETY: a warp's barrier lies between the writes and the reads of the tiles; the rest is the caller's contract.
+    unsafe {
+        let (tile_a, tile_b) = (Shared::<f32>::dynamic(0, 128), Shared::<f32>::dynamic(512, 64));
+        tile_a.set_pack(4 * lane, a.get_pack_if(true, 4 * lane as usize, 0));
+        if lane < 16 {
+            tile_b.set_pack(4 * lane, b.get_pack_if(true, 4 * lane as usize, 0));
+        }
+        warp::sync_warp(warp::FULL);
+        let of_a = tile_a.load_matrices::<4, false>(lane % 16 * 8 + lane / 16 * 4);
+        let of_b = tile_b.load_matrices::<2, false>(lane % 8 * 8 + lane / 8 % 2 * 4);
+        let at = |i: u32| ((lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2) as usize;
+        let sums = [c.get(at(0)), c.get(at(1)), c.get(at(2)), c.get(at(3))];
+        let sums = multiply_tf32(of_a, of_b, sums);
+        for i in 0..4 {
+            c.set(at(i as u32), sums[i]);
+        }
+    }
+}
+
 #[cfg(target_arch = "nvptx64")]
 mod expectations {
     core::arch::global_asm!("//@expect probe_matrix_fragments_f16 ==6 ldmatrix.sync.aligned.m8n8");
     core::arch::global_asm!("//@expect probe_matrix_fragments_bf16 ==1 mma.sync.aligned.m16n8k16");
+    core::arch::global_asm!("//@expect probe_tf32_fragments ==1 mma.sync.aligned.m16n8k8");
 }

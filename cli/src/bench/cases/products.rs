@@ -28,6 +28,9 @@ const DECODE: [Extents; 3] =
 const HEAD: Extents = extents(1, 8192, 50304, 768);
 /// The scores of BERT-large's heads, and their values.
 const HEADS: [Extents; 2] = [extents(128, 384, 384, 64), extents(128, 384, 64, 384)];
+/// A step of a recurrent layer, of which the last has rows that are no whole packs.
+const STEPS: [Extents; 3] =
+    [extents(1, 64, 1024, 1024), extents(1, 64, 3072, 1024), extents(1, 32, 1950, 650)];
 /// Nothing is a multiple of 8.
 const ODD: [Extents; 2] = [extents(1, 1023, 2047, 1025), extents(1, 3001, 4095, 1021)];
 
@@ -62,6 +65,7 @@ fn shapes(function: Function, quick: bool) -> Vec<Extents> {
             shapes.extend(LAYERS);
             shapes.extend(DECODE);
             shapes.extend([HEAD, HEADS[0]]);
+            shapes.extend(STEPS);
             shapes.extend(ODD);
         }
         Function::Matmul(..) => shapes.extend([LAYERS[1], LAYERS[3], HEADS[1]]),

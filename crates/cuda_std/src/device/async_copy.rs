@@ -32,20 +32,30 @@ pub unsafe fn copy_pack_if<T: Copy>(to: RawShared, index: u32, source: RawView, 
     }
 }
 
-// A copy of no bytes is one of zeros. memcheck takes it for one of four, so it names an address that may be read.
-#[inline(always)]
-pub unsafe fn copy_4<T: Copy>(to: RawShared, index: u32, source: RawView, from: usize, when: bool) {
-    // SAFETY: the caller's contract.
-    unsafe {
-        asm!(
-            "{{ .reg .pred %when; .reg .b64 %from; .reg .b32 %bytes;",
-            "setp.ne.b32 %when, {when}, 0; selp.b64 %from, {from}, {base}, %when; selp.b32 %bytes, 4, 0, %when;",
-            "cp.async.ca.shared.global [{to}], [%from], 4, %bytes; }}",
-            when = in(reg32) when as u32, to = in(reg32) to.element::<T>(index),
-            from = in(reg64) global::at::<T>(source, from), base = in(reg64) global::at::<T>(source, 0),
-            options(nostack, preserves_flags)
-        );
-    }
+/// Copies of so many bytes, or of zeros.
+macro_rules! copy_or_zeros {
+    ($($name:ident: $cache:literal $bytes:literal;)*) => {$(
+        // A copy of no bytes is one of zeros. memcheck takes it for one of all, so it names an address that may be read.
+        #[inline(always)]
+        pub unsafe fn $name<T: Copy>(to: RawShared, index: u32, source: RawView, from: usize, when: bool) {
+            // SAFETY: the caller's contract.
+            unsafe {
+                asm!(
+                    "{{ .reg .pred %when; .reg .b64 %from; .reg .b32 %bytes;",
+                    "setp.ne.b32 %when, {when}, 0; selp.b64 %from, {from}, {base}, %when;",
+                    concat!("selp.b32 %bytes, ", $bytes, ", 0, %when;"),
+                    concat!("cp.async.", $cache, ".shared.global [{to}], [%from], ", $bytes, ", %bytes; }}"),
+                    when = in(reg32) when as u32, to = in(reg32) to.element::<T>(index),
+                    from = in(reg64) global::at::<T>(source, from), base = in(reg64) global::at::<T>(source, 0),
+                    options(nostack, preserves_flags)
+                );
+            }
+        }
+    )*};
+}
+copy_or_zeros! {
+    copy_4: "ca" 4;
+    copy_16: "cg" 16;
 }
 
 #[inline(always)]

@@ -2,7 +2,7 @@ use super::shared::RawShared;
 use core::arch::asm;
 
 macro_rules! multiply {
-    ($($name:ident: $types:literal;)*) => {$(
+    ($($name:ident: $form:literal;)*) => {$(
         #[inline(always)]
         pub fn $name(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
             let [mut c0, mut c1, mut c2, mut c3] = c;
@@ -10,7 +10,7 @@ macro_rules! multiply {
             unsafe {
                 asm!(
                     concat!(
-                        "mma.sync.aligned.m16n8k16.row.col.f32.", $types, ".f32 {{ {c0}, {c1}, {c2}, {c3} }}, ",
+                        "mma.sync.aligned.", $form, ".f32 {{ {c0}, {c1}, {c2}, {c3} }}, ",
                         "{{ {a0}, {a1}, {a2}, {a3} }}, {{ {b0}, {b1} }}, {{ {c0}, {c1}, {c2}, {c3} }};"
                     ),
                     c0 = inout(reg32) c0, c1 = inout(reg32) c1, c2 = inout(reg32) c2, c3 = inout(reg32) c3,
@@ -23,8 +23,9 @@ macro_rules! multiply {
     )*};
 }
 multiply! {
-    multiply_f16: "f16.f16";
-    multiply_bf16: "bf16.bf16";
+    multiply_f16: "m16n8k16.row.col.f32.f16.f16";
+    multiply_bf16: "m16n8k16.row.col.f32.bf16.bf16";
+    multiply_tf32: "m16n8k8.row.col.f32.tf32.tf32";
 }
 
 /// `ldmatrix` of so many matrices into so many words.

@@ -67,6 +67,13 @@ pub unsafe fn copy_4<T: Copy>(to: RawShared, index: u32, source: RawView, from: 
 }
 
 #[inline(always)]
+#[track_caller]
+pub unsafe fn copy_16<T: Copy>(to: RawShared, index: u32, source: RawView, from: usize, when: bool) {
+    // SAFETY: the checker tests the accesses.
+    unsafe { copy_pack::<T>(to, index, source, from, if when { 16 / size_of::<T>() as u32 } else { 0 }) }
+}
+
+#[inline(always)]
 pub fn commit() {
     simt::commit_copies();
 }

@@ -1,5 +1,7 @@
 use super::shared::RawShared;
-use simt::matrix::{Widen, load_matrices as load, multiply_16x8x16, store_matrices as store};
+use simt::matrix::{
+    Widen, load_matrices as load, multiply_16x8x8, multiply_16x8x16, store_matrices as store,
+};
 
 pub(super) struct F16;
 impl Widen for F16 {
@@ -24,6 +26,11 @@ pub fn multiply_f16(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
 #[track_caller]
 pub fn multiply_bf16(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
     multiply_16x8x16::<Bf16>(a, b, c)
+}
+#[inline(always)]
+#[track_caller]
+pub fn multiply_tf32(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+    multiply_16x8x8(a, b, c)
 }
 #[inline(always)]
 #[track_caller]

@@ -50,6 +50,8 @@ pub struct Linear<'a, D = Tensor> {
     pub activation: Activation,
     /// Added at last; it broadcasts against the result.
     pub residual: Option<&'a D>,
+    /// Round operands in f32 to tf32, as [`Matmul::tf32`](super::Matmul::tf32).
+    pub tf32: bool,
 }
 
 // By hand, since a derive would want `D: Copy`, and a tensor is not.
@@ -62,7 +64,7 @@ impl<D> Copy for Linear<'_, D> {}
 
 impl<D> Default for Linear<'_, D> {
     fn default() -> Self {
-        Linear { bias: None, activation: Activation::None, residual: None }
+        Linear { bias: None, activation: Activation::None, residual: None, tf32: false }
     }
 }
 
@@ -79,7 +81,7 @@ impl<D> Default for Linear<'_, D> {
 /// let x = Tensor::from_slice(&device, &[1, 2], &[1.0f32, 2.0])?;
 /// let weight = Tensor::from_slice(&device, &[3, 2], &[1.0f32, 0.0, 0.0, 1.0, -1.0, -1.0])?;
 /// let bias = Tensor::from_slice(&device, &[3], &[0.5f32, 0.5, 0.5])?;
-/// let layer = Linear { bias: Some(&bias), activation: Activation::Relu, residual: None };
+/// let layer = Linear { bias: Some(&bias), activation: Activation::Relu, ..Default::default() };
 /// assert_eq!(ops::linear(&x, &weight, &layer)?.to_vec::<f32>()?, [1.5, 2.5, 0.0]);
 /// # Ok::<(), warpwright::Error>(())
 /// ```
@@ -156,7 +158,7 @@ fn factors(op: &'static str, x: &Desc, weight: &Desc) -> Result<Factors> {
 
 fn problem<D: Described>(x: &D, weight: &D, parameters: &Linear<D>) -> Result<Problem> {
     let (x, weight) = (x.described(), weight.described());
-    let factors = factors(OP, x, weight)?;
+    let factors = factors(OP, x, weight)?.rounded(OP, parameters.tf32)?;
     if let Some(bias) = parameters.bias {
         check_bias(OP, "bias", bias.described(), factors.n, x)?;
     }

@@ -79,32 +79,24 @@ fn dispatch(
     match problem.factors.dtype {
         DType::F16 => halves::<half::f16>(problem, layout, operands, behind, y),
         DType::BF16 => halves::<half::bf16>(problem, layout, operands, behind, y),
-        _ => {
-            let plan =
-                Plan::new(&Request::new(problem, layout, [true; 2]), Target::of(y.device()), problem.choice);
-            let Choice::CudaCores { index } = plan.choice else { unreachable!("f32 has no other kernel") };
-            let kernel = &kernels::cuda_cores::ALL[index];
-            product::<f32>(problem, layout, plan, Code::Plain(kernel), operands, behind, y)
-        }
+        _ => floats(problem, layout, operands, behind, y),
     }
 }
 
-fn halves<T>(
+/// What a kernel gets: the plan, and operands as it reads them.
+struct Ready {
+    plan: Plan,
+    layout: Layout,
+    operands: [Tensor; 2],
+}
+
+/// Plans, and copies the operands that the kernel cannot read as they lie.
+fn prepare<T: Element + Float + kernels::repack::Instances>(
     problem: &Problem,
     layout: &Layout,
     operands: [&Tensor; 2],
-    behind: Behinds,
     y: &Tensor,
-) -> Result<()>
-where
-    T: Element
-        + Half
-        + kernels::tensor_cores::Instances
-        + kernels::thin::Instances
-        + kernels::pipelined::Instances
-        + kernels::repack::Instances
-        + kernels::reduce::Instances,
-{
+) -> Result<Ready> {
     let aligned = operands.map(|tensor| tensor.address().is_multiple_of(16));
     let plan = Plan::new(&Request::new(problem, layout, aligned), Target::of(y.device()), problem.choice);
     let mut layout = *layout;
@@ -125,7 +117,44 @@ where
             };
         }
     }
-    let operands = [&held[0], &held[1]];
+    Ok(Ready { plan, layout, operands: held })
+}
+
+fn floats(
+    problem: &Problem,
+    layout: &Layout,
+    operands: [&Tensor; 2],
+    behind: Behinds,
+    y: &Tensor,
+) -> Result<()> {
+    let Ready { plan, layout, operands } = prepare::<f32>(problem, layout, operands, y)?;
+    let kernel = match plan.choice {
+        Choice::CudaCores { index } => &kernels::cuda_cores::ALL[index],
+        Choice::Tf32Cores { shape } => &kernels::tf32_cores::ALL[instance(shape, plan.sides)],
+        _ => unreachable!("the other kernels are for 16-bit types"),
+    };
+    product::<f32>(problem, &layout, plan, Code::Plain(kernel), operands.each_ref(), behind, y)
+}
+
+fn halves<T>(
+    problem: &Problem,
+    layout: &Layout,
+    operands: [&Tensor; 2],
+    behind: Behinds,
+    y: &Tensor,
+) -> Result<()>
+where
+    T: Element
+        + Half
+        + kernels::tensor_cores::Instances
+        + kernels::thin::Instances
+        + kernels::pipelined::Instances
+        + kernels::repack::Instances
+        + kernels::reduce::Instances,
+{
+    let Ready { plan, layout, operands } = prepare::<T>(problem, layout, operands, y)?;
+    let operands = operands.each_ref();
+    let extents = [(layout.m, layout.k), (layout.n, layout.k)];
     let code = match plan.choice {
         Choice::Thin { index } => Code::Plain(&kernels::thin::kernels::<T>()[index]),
         Choice::TensorCores { shape } => {
@@ -140,7 +169,7 @@ where
             let kernel = &kernels::pipelined::kernels::<T>()[instance(shape, plan.sides)];
             Code::Piped(kernel, [map(0, &layout.a)?, map(1, &layout.b)?])
         }
-        Choice::CudaCores { .. } => unreachable!("this kernel is for f32"),
+        Choice::Tf32Cores { .. } | Choice::CudaCores { .. } => unreachable!("these kernels are for f32"),
     };
     product::<T>(problem, &layout, plan, code, operands, behind, y)
 }
@@ -179,7 +208,7 @@ impl<T: Element> Code<T> {
 }
 
 /// A copy of an operand whose lines start at multiples of 16 bytes, and where it lies.
-fn repacked<T: Element + Half + kernels::repack::Instances>(
+fn repacked<T: Element + Float + kernels::repack::Instances>(
     op: &'static str,
     tensor: &Tensor,
     matrix: &mut Matrix,

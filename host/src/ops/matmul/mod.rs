@@ -38,6 +38,8 @@ pub struct Matmul<'a, D = Tensor> {
     pub c: Option<&'a D>,
     /// The type of the result: the operands', which it is where absent, or f32.
     pub out: Option<DType>,
+    /// Operands in f32 may be rounded to tf32, which has 11 bits, for the sake of speed; for f32 alone.
+    pub tf32: bool,
 }
 
 // By hand, since a derive would want `D: Copy`, and a tensor is not.
@@ -50,18 +52,31 @@ impl<D> Copy for Matmul<'_, D> {}
 
 impl<D> Default for Matmul<'_, D> {
     fn default() -> Self {
-        Matmul { transpose_a: false, transpose_b: false, alpha: 1.0, beta: 1.0, c: None, out: None }
+        Matmul {
+            transpose_a: false,
+            transpose_b: false,
+            alpha: 1.0,
+            beta: 1.0,
+            c: None,
+            out: None,
+            tf32: false,
+        }
     }
 }
 
 /// alpha·a·b + beta·c for a `[.., M, K]` and b `[.., K, N]` of one type (f32, f16 or bf16), either transposed if asked; the
 /// result is `[.., M, N]` and contiguous. Dimensions in front broadcast.
 ///
-/// Sums are in f32 and rounded once, behind c. Products of f32 are in f32. Every extent may be 0; without terms the sums
-/// are 0. The order of additions depends on the shapes, strides and the GPU alone: the same input gives the same bits.
+/// Sums are in f32 and rounded once, behind c. Every extent may be 0; without terms the sums are 0. The order of additions
+/// depends on the shapes, strides and the GPU alone: the same input gives the same bits.
 ///
-/// Any strides are accepted. 16-bit operands whose rows or columns start at multiples of 16 bytes are read as they lie;
-/// others are copied first, which [`explain`] tells.
+/// Products of f32 are as exact as f32 sums are, also on tensor cores, which take each number as two of tf32: a product is off by
+/// at most 2^-21 of it, sums are rounded every 32 terms. An operand counts in multiples of 2^-136 there, so that numbers
+/// below 2^-113 lose bits; NaN and infinities are those of plain f32. With [`Matmul::tf32`] operands are rounded to 11 bits, where
+/// that is faster.
+///
+/// Any strides are accepted. Operands whose rows or columns start at multiples of 16 bytes (in f32: and have them whole) are
+/// read as they lie; others are copied first, which [`explain`] tells.
 ///
 /// ```
 /// use warpwright::{Device, Tensor, ops::{self, Matmul}};
@@ -123,7 +138,8 @@ pub fn candidates<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Result<
 fn factors<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Result<Factors> {
     let (a, b) = (a.described(), b.described());
     float(OP, "a", a)?;
-    Factors::new(OP, ("a", a, parameters.transpose_a), ("b", b, !parameters.transpose_b))
+    Factors::new(OP, ("a", a, parameters.transpose_a), ("b", b, !parameters.transpose_b))?
+        .rounded(OP, parameters.tf32)
 }
 
 fn problem<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Result<Problem> {

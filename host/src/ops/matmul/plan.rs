@@ -25,10 +25,12 @@ pub(crate) struct Target {
     pub shared_bytes: u32,
     /// Hopper's instructions.
     pub warpgroups: bool,
+    /// Tensor cores that multiply tf32 more than three times as fast as the others multiply f32.
+    pub fast_tf32: bool,
 }
 
 /// What plans for the CPU are for.
-const HOPPER: Target = Target { sms: 132, shared_bytes: 228 << 10, warpgroups: true };
+const HOPPER: Target = Target { sms: 132, shared_bytes: 228 << 10, warpgroups: true, fast_tf32: true };
 
 impl Target {
     /// The target of tensors on `device`.
@@ -37,6 +39,8 @@ impl Target {
             sms: info.sm_count,
             shared_bytes: info.max_shared_per_sm,
             warpgroups: info.arch == (9, 0),
+            // GPUs for data centres; those for graphics have as much f32 as tf32.
+            fast_tf32: info.arch.1 == 0 && info.arch.0 < 12,
         })
     }
 }
@@ -59,6 +63,8 @@ pub(crate) struct Request {
     /// Products.
     pub batch: usize,
     pub dtype: DType,
+    /// Operands in f32 may be rounded to tf32.
+    pub tf32: bool,
     pub sides: [Side; 2],
     /// Both operands, as they are or copied, can be read through tensor maps.
     pub mappable: bool,
@@ -68,12 +74,17 @@ impl Request {
     /// `aligned` tells whether a and b start at multiples of 16 bytes.
     pub(crate) fn new(problem: &Problem, layout: &Layout, aligned: [bool; 2]) -> Request {
         let dtype = problem.factors.dtype;
-        let side = |matrix: &kernels::Matrix, rows: usize, aligned: bool| match dtype {
-            DType::F32 => Side { along_k: matrix.col == 1, copied: false },
-            _ => match lines(matrix, rows, layout.k, 16 / dtype.size()).filter(|_| aligned) {
+        let wide = dtype == DType::F32;
+        let side = |matrix: &kernels::Matrix, rows: usize, aligned: bool| {
+            let lines = lines(matrix, rows, layout.k, 16 / dtype.size()).filter(|lines| {
+                // Kernels for f32 read whole packs.
+                let length = if lines.along_k { layout.k } else { rows };
+                aligned && (!wide || length.is_multiple_of(4))
+            });
+            match lines {
                 Some(lines) => Side { along_k: lines.along_k, copied: false },
                 None => Side { along_k: matrix.col <= matrix.row, copied: true },
-            },
+            }
         };
         let mappable = |matrix, side: &Side, rows: usize| {
             let lines = if side.along_k { rows } else { layout.k };
@@ -81,7 +92,8 @@ impl Request {
         };
         let sides = [side(&layout.a, layout.m, aligned[0]), side(&layout.b, layout.n, aligned[1])];
         Request {
-            mappable: dtype != DType::F32
+            tf32: problem.factors.tf32,
+            mappable: !wide
                 && mappable(&layout.a, &sides[0], layout.m)
                 && mappable(&layout.b, &sides[1], layout.n),
             m: layout.m,
@@ -112,6 +124,11 @@ pub enum Choice {
         /// The instance.
         index: usize,
     },
+    /// `tf32_cores`, with tiles of this shape.
+    Tf32Cores {
+        /// Number in the table of shapes.
+        shape: usize,
+    },
     /// `cuda_cores`.
     CudaCores {
         /// The instance.
@@ -138,7 +155,7 @@ pub struct Plan {
     pub shared_bytes: u32,
     /// Most blocks of a launch, which take several tiles each where there are more.
     pub most_blocks: u64,
-    /// What the model expects, without copies of operands.
+    /// What the model expects.
     pub microseconds: f64,
 }
 
@@ -159,8 +176,9 @@ struct Tile {
 
 /// Terms of a split are a multiple of every kernel's depth.
 const DEPTH: usize = 64;
-/// Fewer terms are not worth a block of their own.
+/// Fewer terms are not worth a block of their own; of `tf32_cores`, which takes longer for each.
 const LEAST_TERMS: usize = 256;
+const LEAST_TF32_TERMS: usize = 128;
 /// Most parts of k.
 const MOST_SPLITS: usize = 32;
 /// Most bytes of partial sums.
@@ -169,16 +187,18 @@ const MOST_PARTIALS: usize = 64 << 20;
 const LAUNCH: f64 = 2.0;
 /// Microseconds from the start of a block to its first product, and from its last to its end.
 const FILL: f64 = 2.5;
+/// What that is at least for each 1024 sums of a block of `tf32_cores`.
+const TF32_END: f64 = 0.6;
 /// How much longer a block takes alone on a multiprocessor than its share of a full one's work.
 const ALONE: f64 = 1.4;
 /// Bytes in a nanosecond from memory, for a whole GPU, and of partial sums, which lie in L2.
 const MEMORY: f64 = 3800.0;
 const CACHE: f64 = 5000.0;
 
-/// Each instance of `tensor_cores` and `pipelined` in four layouts, for both types alike.
+/// Each instance of `tensor_cores`, `pipelined` and `tf32_cores` in four layouts, for all types alike.
 const LAYOUTS: usize = 4;
 
-/// The instance of `tensor_cores` or `pipelined` with tiles of a shape, for operands read this way.
+/// The instance of `tensor_cores`, `pipelined` or `tf32_cores` with tiles of a shape, for operands read this way.
 pub fn instance(shape: usize, sides: [Side; 2]) -> usize {
     shape * LAYOUTS + 2 * usize::from(!sides[0].along_k) + usize::from(!sides[1].along_k)
 }
@@ -215,9 +235,10 @@ impl Plan {
     /// Every kernel with every split that is worth a thought.
     pub(crate) fn candidates(request: &Request, target: Target) -> Vec<Plan> {
         let mut plans = Vec::new();
-        for tile in tiles(request, target) {
+        for tile in tiles(request, target).into_iter().filter(|tile| tile.fits(target)) {
             let most = match tile.choice {
                 Choice::Thin { .. } => 1,
+                Choice::Tf32Cores { .. } => (request.k / LEAST_TF32_TERMS).clamp(1, MOST_SPLITS),
                 _ => (request.k / LEAST_TERMS).clamp(1, MOST_SPLITS),
             };
             plans.extend((1..=most).filter_map(|splits| tile.plan(request, target, splits)));
@@ -239,21 +260,20 @@ impl Plan {
 fn tiles(request: &Request, target: Target) -> Vec<Tile> {
     if request.dtype == DType::F32 {
         let instances = kernels::cuda_cores::ALL.iter().enumerate();
-        return instances
-            .map(|(index, kernel)| {
-                let side = |name| 8 * kernel.constant(name) as u32;
-                let (rows, cols) = (side("THREADS_M"), side("THREADS_N"));
-                Tile {
-                    choice: Choice::CudaCores { index },
-                    rows,
-                    cols,
-                    shared_bytes: kernels::f32_shared_bytes(rows, cols),
-                    resident: kernel.bounds.min_blocks,
-                    rate: F32_RATES[index],
-                    staying: None,
-                }
-            })
-            .collect();
+        let on_cores = instances.map(|(index, kernel)| {
+            let side = |name| 8 * kernel.constant(name) as u32;
+            let (rows, cols) = (side("THREADS_M"), side("THREADS_N"));
+            Tile {
+                choice: Choice::CudaCores { index },
+                rows,
+                cols,
+                shared_bytes: kernels::f32_shared_bytes(rows, cols),
+                resident: kernel.bounds.min_blocks,
+                rate: F32_RATES[index],
+                staying: None,
+            }
+        });
+        return on_cores.chain(tf32_tiles(request, target)).collect();
     }
     let instances = kernels::tensor_cores::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
     let mut tiles: Vec<Tile> = instances
@@ -307,9 +327,35 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
     tiles
 }
 
-/// Rates of the instances of `cuda_cores`, and of the shapes of `pipelined` and `tensor_cores`: from the times of
-/// 4096·4096·4096 and 3072·4096·1024.
+/// Those of `tf32_cores`: of three products where they are worth it, of one where that is asked for.
+fn tf32_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
+    let Request { tf32, sides, k, .. } = *request;
+    let shapes = kernels::tf32_cores::ALL.iter().step_by(LAYOUTS).enumerate();
+    let shapes = shapes.filter(move |(_, kernel)| match kernel.constant("PRODUCTS") {
+        1 => tf32,
+        _ => target.fast_tf32,
+    });
+    // A sum of no terms is left to the others.
+    shapes.filter(move |_| k > 0).map(move |(shape, kernel)| {
+        let of = |name| kernel.constant(name) as u32;
+        let (rows, cols) = (of("WARPS_M") * of("MI") * 16, of("WARPS_N") * of("NI") * 8);
+        let along_k = sides.map(|side| side.along_k);
+        Tile {
+            choice: Choice::Tf32Cores { shape },
+            rows,
+            cols,
+            shared_bytes: kernels::tf32_shared_bytes(rows, cols, of("STAGES"), along_k),
+            resident: kernel.bounds.min_blocks,
+            rate: TF32_RATES[shape],
+            staying: None,
+        }
+    })
+}
+
+/// Rates of the instances of `cuda_cores`, and of the shapes of `tf32_cores`, `pipelined` and `tensor_cores`: from the times
+/// of 4096·4096·4096 and 3072·4096·1024.
 const F32_RATES: [f64; 2] = [125.0, 103.0];
+const TF32_RATES: [f64; 6] = [283.0, 238.0, 209.0, 133.0, 562.0, 338.0];
 const PIPED_RATES: [f64; 4] = [3190.0, 3130.0, 3070.0, 1800.0];
 /// What becomes of the rates of `tensor_cores` on Hopper, in products of few tiles too.
 const ON_HOPPER: f64 = 0.6;
@@ -324,6 +370,11 @@ const PIPED_FILL: f64 = 1.0;
 const HALF_RATES: [f64; 3] = [1450.0, 1180.0, 920.0];
 
 impl Tile {
+    /// Whether a block has its shared memory: of a multiprocessor's, 1 KB is not to be had.
+    fn fits(&self, target: Target) -> bool {
+        self.shared_bytes + 1024 <= target.shared_bytes
+    }
+
     /// `None` for splits without terms, and for partial sums that take too much memory.
     fn plan(&self, request: &Request, target: Target, splits: usize) -> Option<Plan> {
         let Request { m, n, k, batch, dtype, sides, .. } = *request;
@@ -346,14 +397,33 @@ impl Tile {
             }
             None => {
                 let waves = (blocks / (sms * resident)).floor();
-                let rest = ((blocks - waves * sms * resident) / sms).ceil();
+                let rest = blocks - waves * sms * resident;
+                let even = (rest / sms).ceil();
+                // Blocks of a last wave go where the first of the wave before it end, several to one multiprocessor. The rates
+                // of kernels for 16 bits are of times before that was known.
+                let (rest, fill) = match self.choice {
+                    Choice::Tf32Cores { .. } => {
+                        let sums = f64::from(self.rows * self.cols) / 1024.0;
+                        (if waves > 0.0 { rest.min(resident) } else { even }, FILL.max(TF32_END * sums))
+                    }
+                    _ => (even, FILL),
+                };
                 // An instance whose blocks are alone has been measured alone.
                 let last = if rest > 0.0 { (rest * work).max(work * ALONE.min(resident)) } else { 0.0 };
-                waves * (resident * work + FILL) + last + if rest > 0.0 { FILL } else { 0.0 }
+                waves * (resident * work + fill) + last + if rest > 0.0 { fill } else { 0.0 }
             }
         };
         let bytes = (batch * (m * k + n * k + m * n) * dtype.size()) as f64 / MEMORY / 1e3;
         let reduce = if splits > 1 { LAUNCH + 2.0 * partials as f64 / CACHE / 1e3 } else { 0.0 };
+        // `cuda_cores` reads operands as they lie.
+        let copied = |side: &Side| side.copied && !matches!(self.choice, Choice::CudaCores { .. });
+        let sides = sides.map(|side| Side { copied: copied(&side), ..side });
+        let copies: f64 = [m, n]
+            .into_iter()
+            .zip(&sides)
+            .filter(|(_, side)| side.copied)
+            .map(|(rows, _)| LAUNCH + (2 * batch * rows * k * dtype.size()) as f64 / MEMORY / 1e3)
+            .sum();
         Some(Plan {
             choice: self.choice,
             sides,
@@ -363,7 +433,7 @@ impl Tile {
             k_of_split,
             shared_bytes: self.shared_bytes,
             most_blocks: if self.staying.is_some() { u64::from(target.sms) } else { u64::MAX },
-            microseconds: LAUNCH + compute.max(bytes) + NOT_HIDDEN * compute.min(bytes) + reduce,
+            microseconds: LAUNCH + compute.max(bytes) + NOT_HIDDEN * compute.min(bytes) + reduce + copies,
         })
     }
 }
@@ -374,6 +444,12 @@ impl fmt::Display for Plan {
             Choice::TensorCores { .. } => "tensor_cores",
             Choice::Pipelined { .. } => "pipelined",
             Choice::Thin { .. } => "thin",
+            Choice::Tf32Cores { shape } => {
+                match kernels::tf32_cores::ALL[shape * LAYOUTS].constant("PRODUCTS") {
+                    1 => "tf32_cores (rounded to tf32)",
+                    _ => "tf32_cores (three products)",
+                }
+            }
             Choice::CudaCores { .. } => "cuda_cores",
         };
         let [rows, cols] = self.tile;

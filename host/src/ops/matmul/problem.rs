@@ -24,6 +24,8 @@ pub(crate) struct Factors {
     pub strides: [(Dims<isize>, isize, isize); 2],
     /// Whether the last dimension of a and b is that of the rows.
     pub swapped: [bool; 2],
+    /// Operands in f32 may be rounded to tf32.
+    pub tf32: bool,
 }
 
 /// Those of an operand with all dimensions in front.
@@ -77,7 +79,16 @@ impl Factors {
             }
         }
         let swapped = [a_swapped, b_swapped];
-        Ok(Factors { dtype: a.dtype(), m, n, k, front, strides, swapped })
+        Ok(Factors { dtype: a.dtype(), m, n, k, front, strides, swapped, tf32: false })
+    }
+
+    /// With operands that may be rounded to tf32: f32 alone.
+    pub fn rounded(self, op: &'static str, tf32: bool) -> Result<Factors> {
+        if tf32 && self.dtype != DType::F32 {
+            let required = format!("false for operands in {}", self.dtype);
+            return Err(Error::Parameter { op, arg: "tf32", required, got: "true".to_owned() });
+        }
+        Ok(Factors { tf32, ..self })
     }
 }
 

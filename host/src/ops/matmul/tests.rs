@@ -4,11 +4,11 @@ use super::plan::{Choice, Plan, Request, Side, Target, instance};
 use crate::dtype::DType;
 use kernels_gpu::matmul::{Matrix, tensor_cores};
 
-const TARGET: Target = Target { sms: 132, shared_bytes: 228 << 10, warpgroups: false };
+const TARGET: Target = Target { sms: 132, shared_bytes: 228 << 10, warpgroups: false, fast_tf32: true };
 const ALONG_K: Side = Side { along_k: true, copied: false };
 
 fn request([m, n, k]: [usize; 3], dtype: DType) -> Request {
-    Request { m, n, k, batch: 1, dtype, sides: [ALONG_K; 2], mappable: true }
+    Request { m, n, k, batch: 1, dtype, tf32: false, sides: [ALONG_K; 2], mappable: true }
 }
 
 fn plan(shape: [usize; 3], dtype: DType) -> Plan {
@@ -52,7 +52,7 @@ fn few_rows_take_the_kernel_that_reads_b_once() {
         assert_eq!(plan([m, 4096, 4096], DType::F16).choice, Choice::Thin { index }, "{m}");
     }
     assert!(matches!(plan([17, 4096, 4096], DType::F16).choice, Choice::TensorCores { .. }));
-    assert!(matches!(plan([1, 4096, 4096], DType::F32).choice, Choice::CudaCores { .. }));
+    assert!(matches!(plan([1, 4096, 4096], DType::F32).choice, Choice::Tf32Cores { .. }));
     // It reads whole packs along k.
     assert!(matches!(plan([1, 4096, 4095], DType::F16).choice, Choice::TensorCores { .. }));
     let across = Request {
@@ -66,7 +66,7 @@ fn few_rows_take_the_kernel_that_reads_b_once() {
 fn large_products_take_large_tiles_and_small_ones_fill_the_gpu() {
     let large = plan([8192, 8192, 8192], DType::BF16);
     assert_eq!((large.tile, large.splits), ([128, 128], 1));
-    assert_eq!(plan([8192, 8192, 1024], DType::F32).tile, [128, 128]);
+    assert_eq!(plan([8192, 8192, 1024], DType::F32).tile, [64, 128]);
     let small = plan([256, 256, 256], DType::BF16);
     assert_eq!(small.tile, [64, 64]);
     // A tile or two of many terms.
@@ -146,6 +146,34 @@ fn a_kernel_can_be_chosen_and_the_fastest_comes_first() {
         Plan::new(&request, target, Some(Choice::Thin { index: 0 })),
         Plan::new(&request, target, None)
     );
+}
+
+/// f32 goes to tensor cores where they are faster, in three products or in the one that was asked for, and stays off
+/// them where operands would be copied for little.
+#[test]
+fn f32_takes_tensor_cores_where_they_are_faster() {
+    let wide = request([4096, 4096, 4096], DType::F32);
+    let of = |request: &Request, target| Plan::new(request, target, None);
+    let three = of(&wide, TARGET);
+    assert!(three.to_string().starts_with("tf32_cores (three products) 64x128"), "{three}");
+    let one = of(&Request { tf32: true, ..wide }, TARGET);
+    assert!(one.to_string().starts_with("tf32_cores (rounded to tf32) 128x128"), "{one}");
+    assert!(one.microseconds < 0.6 * three.microseconds);
+    // A token: three products of its own tiles before one product of larger ones.
+    for tf32 in [false, true] {
+        let token = of(&Request { tf32, ..request([1, 4096, 4096], DType::F32) }, TARGET);
+        assert_eq!(token.tile, [16, 64], "{token}");
+    }
+    let graphics = Target { fast_tf32: false, shared_bytes: 100 << 10, ..TARGET };
+    assert!(matches!(of(&wide, graphics).choice, Choice::CudaCores { .. }));
+    assert!(matches!(of(&Request { tf32: true, ..wide }, graphics).choice, Choice::Tf32Cores { .. }));
+    let lying = Side { along_k: true, copied: true };
+    let copied = Request { sides: [lying; 2], ..wide };
+    let plan = of(&copied, TARGET);
+    assert!(matches!(plan.choice, Choice::Tf32Cores { .. }) && plan.sides == copied.sides, "{plan}");
+    let small = of(&Request { sides: [lying; 2], ..request([16, 16, 16], DType::F32) }, TARGET);
+    assert!(matches!(small.choice, Choice::CudaCores { .. }) && small.sides == [ALONG_K; 2], "{small}");
+    assert!(matches!(of(&request([64, 64, 0], DType::F32), TARGET).choice, Choice::CudaCores { .. }));
 }
 
 #[test]

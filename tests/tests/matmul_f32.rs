@@ -1,0 +1,167 @@
+//! `ops::matmul` of f32 on tensor cores: as exact as f32 is, at every size of numbers; and rounded to tf32 on request.
+
+#[path = "../src/product.rs"]
+mod product;
+
+use product::{tolerance, uniform};
+use warpwright::ops::matmul::{candidates, matmul_into_by};
+use warpwright::ops::{self, Matmul};
+use warpwright::{DType, Device, Result, Tensor, reference};
+use warpwright_tests::{POISON, Random, assert_same, assert_within, floats, on_each_device, poisoned};
+
+/// The product by each kernel that can serve, with its plan.
+fn by_each_kernel(a: &Tensor, b: &Tensor, parameters: &Matmul) -> Result<Vec<(String, Vec<f64>)>> {
+    let shape = ops::matmul_shape(a, b, parameters)?;
+    let mut results = Vec::new();
+    for plan in candidates(a, b, parameters)? {
+        let y = poisoned(a.device(), shape.dtype(), shape.shape(), POISON)?;
+        matmul_into_by(plan.choice, a, b, parameters, &y)?;
+        results.push((plan.to_string(), y.to_f64()?));
+    }
+    Ok(results)
+}
+
+/// The nearest number of 11 bits, away from 0 if there are two.
+fn to_tf32(value: f32) -> f32 {
+    f32::from_bits((value.to_bits() + 0x1000) & !0x1fff)
+}
+
+on_each_device! {
+    /// Sums of many terms are no further off than twice what plain steps in f32 give, whichever the kernel.
+    fn long_sums_are_as_good_as_plain_ones(device: &Device) -> Result<()> {
+        let mut random = Random::new(110);
+        let [m, n, k] = [24, 40, if device.is_cuda() { 8192 } else { 1024 }];
+        let (x, w) = (random.floats(m * k, -1.0, 1.0), random.floats(n * k, 0.0, 1.0));
+        let (a, b) = (floats(device, DType::F32, &[m, k], &x)?, floats(device, DType::F32, &[n, k], &w)?);
+        let parameters = Matmul { transpose_b: true, ..Default::default() };
+        let want = reference::matmul(&a, &b, &parameters)?;
+        let error = |got: &[f64]| {
+            let squares = got.iter().zip(&want).map(|(got, want)| (got - want).powi(2));
+            squares.sum::<f64>().sqrt()
+        };
+        let plain: Vec<f64> = (0..m * n)
+            .map(|i| {
+                let (x, w) = (&x[i / n * k..][..k], &w[i % n * k..][..k]);
+                f64::from(x.iter().zip(w).fold(0.0f32, |sum, (x, w)| x.mul_add(*w, sum)))
+            })
+            .collect();
+        for (plan, got) in by_each_kernel(&a, &b, &parameters)? {
+            assert!(error(&got) <= 2.0 * error(&plain), "{plan}: {} of {}", error(&got), error(&plain));
+        }
+        Ok(())
+    }
+
+    /// From subnormal numbers to some that are close to the largest: off by 2^-21 of the products, and by what multiples of
+    /// 2^-136 cannot say of an operand.
+    fn numbers_of_any_size_are_right(device: &Device) -> Result<()> {
+        let mut random = Random::new(111);
+        let [m, n, k] = [16, 24, 20];
+        for (low, high) in [(-140, 100), (-126, 120), (-115, 0), (-70, -70), (0, 0), (60, 60), (120, -120)] {
+            let mut of = |shape: [usize; 2], exponent: i32| {
+                let numbers = random.floats(shape[0] * shape[1], -1.0, 1.0);
+                let scaled: Vec<f32> =
+                    numbers.iter().map(|&x| (f64::from(x) * 2f64.powi(exponent)) as f32).collect();
+                floats(device, DType::F32, &shape, &scaled)
+            };
+            let (a, b) = (of([m, k], low)?, of([k, n], high)?);
+            let want = reference::matmul(&a, &b, &Matmul::default())?;
+            let two_to = |exponent: i32| f64::from(exponent).exp2();
+            let products = two_to(-21) * two_to(low + high) + two_to(-136) * (two_to(low) + two_to(high));
+            let allowed = k as f64 * (products + two_to(-149));
+            for (plan, got) in by_each_kernel(&a, &b, &Matmul::default())? {
+                assert_within(&got, &want, |_| allowed, format!("2^{low}, 2^{high}: {plan}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Infinities and NaN among zeros, remainders of 0 and numbers that tf32 rounds to infinity, at the edges of tiles and of the
+    /// result: what plain f32 gives.
+    fn what_is_not_finite_is_as_in_f32(device: &Device) -> Result<()> {
+        let [m, n, k] = [67, 70, 44];
+        let special = [
+            f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::from_bits(0x7f80_0001), f32::MAX, -f32::MAX,
+            f32::from_bits(0x7f7f_f000),
+        ];
+        let mut a: Vec<f32> = (0..m * k).map(|i| [0.5, -0.25, 0.0, 0.1][i * 7 % 4]).collect();
+        let mut b: Vec<f32> = (0..n * k).map(|i| [0.25, 0.5, 0.3, 0.0, 1e-40][i * 3 % 5]).collect();
+        for (i, &value) in special.iter().enumerate() {
+            a[(9 * i + 3) * k + 6 * i] = value;
+            b[(10 * i + 9) * k + 43 - 5 * i] = value;
+        }
+        let (a, b) = (floats(device, DType::F32, &[m, k], &a)?, floats(device, DType::F32, &[n, k], &b)?);
+        let parameters = Matmul { transpose_b: true, ..Default::default() };
+        let want = reference::matmul(&a, &b, &parameters)?;
+        for (plan, got) in by_each_kernel(&a, &b, &parameters)? {
+            for (i, (&got, &want)) in got.iter().zip(&want).enumerate() {
+                // A sum in f64 may pass f32's largest number.
+                let want = f64::from(want as f32);
+                let same = got == want || got.is_nan() && want.is_nan();
+                let close = (got - want).abs() <= 2f64.powi(-18) * (1.0 + want.abs());
+                assert!(same || close && want.is_finite(), "{plan}: {got} for {want} at {}, {}", i / n, i % n);
+            }
+        }
+        Ok(())
+    }
+
+    /// Of operands that are rounded to tf32 the product is exact, but for its sums; others are rounded to nearest.
+    fn tf32_rounds_the_operands(device: &Device) -> Result<()> {
+        let mut random = Random::new(112);
+        for [m, n, k] in [[130, 136, 72], [17, 40, 260], [33, 57, 31]] {
+            for order in 0..4 {
+                let (transpose_a, transpose_b) = (order & 1 == 1, order & 2 == 2);
+                let mut of = |shape: [usize; 2], swapped: bool| {
+                    let [rows, cols] = if swapped { [shape[1], shape[0]] } else { shape };
+                    uniform(device, DType::F32, &[rows, cols], &mut random)
+                };
+                let (a, b) = (of([m, k], transpose_a)?, of([k, n], transpose_b)?);
+                let rounded = |x: &Tensor| -> Result<Tensor> {
+                    let numbers: Vec<f32> = x.to_vec::<f32>()?.into_iter().map(to_tf32).collect();
+                    floats(device, DType::F32, x.shape(), &numbers)
+                };
+                let c = uniform(device, DType::F32, &[n], &mut random)?;
+                let plain = Matmul { transpose_a, transpose_b, c: Some(&c), beta: 0.5, ..Default::default() };
+                let parameters = Matmul { tf32: true, ..plain };
+                let want = reference::matmul(&rounded(&a)?, &rounded(&b)?, &plain)?;
+                let exact = reference::matmul(&a, &b, &plain)?;
+                let results = by_each_kernel(&a, &b, &parameters)?;
+                assert!(results.iter().any(|(plan, _)| plan.contains("rounded to tf32")));
+                for (plan, got) in results {
+                    let want = if plan.contains("rounded") { &want } else { &exact };
+                    let allowed = |i: usize| 2.0 * tolerance(DType::F32, k, 1.0, want[i]);
+                    assert_within(&got, want, allowed, format!("{m}x{n}x{k} {order}: {plan}"));
+                }
+                let first = ops::matmul(&a, &b, &parameters)?;
+                assert_same(&ops::matmul(&a, &b, &parameters)?.to_bytes()?, &first.to_bytes()?, "twice");
+            }
+        }
+        Ok(())
+    }
+
+    fn tf32_keeps_what_is_not_finite(device: &Device) -> Result<()> {
+        let a = floats(device, DType::F32, &[4, 4], &[[f32::INFINITY, 1.0, 1.0, 1.0], [f32::NAN, 1.0, 1.0, 1.0],
+            [1.0; 4], [f32::NEG_INFINITY, 1.0, 0.0, 1.0]].concat())?;
+        let b = floats(device, DType::F32, &[4, 4], &[1.0; 16])?;
+        for (plan, got) in by_each_kernel(&a, &b, &Matmul { tf32: true, ..Default::default() })? {
+            assert_same(&got[..4], &[f64::INFINITY; 4], &plan);
+            assert!(got[4..8].iter().all(|y| y.is_nan()), "{plan}");
+            assert_same(&got[8..], &[[4.0; 4], [f64::NEG_INFINITY; 4]].concat(), &plan);
+        }
+        Ok(())
+    }
+
+    fn tf32_is_for_f32_alone(device: &Device) -> Result<()> {
+        let a = Tensor::zeros(device, DType::BF16, &[8, 8])?;
+        let error = ops::matmul(&a, &a, &Matmul { tf32: true, ..Default::default() }).expect_err("16 bits");
+        assert_eq!(error.to_string(), "matmul: `tf32` must be false for operands in bf16, got true");
+        let layer = ops::Linear { tf32: true, ..Default::default() };
+        let error = ops::linear(&a, &a, &layer).expect_err("16 bits").to_string();
+        assert_eq!(error, "linear: `tf32` must be false for operands in bf16, got true");
+        let x = floats(device, DType::F32, &[1, 4], &[1.0 + 2f32.powi(-12); 4])?;
+        let weight = floats(device, DType::F32, &[2, 4], &[1.0; 8])?;
+        let rounded = ops::linear_explain(&x, &weight, &layer)?.to_string().contains("rounded to tf32");
+        let want = if rounded { 4.0 } else { 4.0 + 2f64.powi(-10) };
+        assert_same(&ops::linear(&x, &weight, &layer)?.to_f64()?, &[want; 2], "linear");
+        Ok(())
+    }
+}
