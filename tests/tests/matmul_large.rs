@@ -1,7 +1,7 @@
 //! Products with more than 2^31 elements in the result: on a GPU with room for them.
 
 use warpwright::ops::{self, Matmul};
-use warpwright::{DType, Result, Tensor, reference};
+use warpwright::{DType, Result, reference};
 use warpwright_tests::{Random, assert_within, floats, roomy_gpu};
 
 /// Bytes that a GPU must have to spare.
