@@ -183,10 +183,10 @@ impl Plan {
     }
 }
 
-/// Whether one kernel is faster than two steps, as measured (docs/PERFORMANCE.md): not element by element, not of few keys, of which
-/// it computes twice as many, and not with a bias, as far as has been measured.
+/// Whether one kernel is faster than two steps, as measured (docs/PERFORMANCE.md): not element by element, and not of few keys, of
+/// which it computes twice as many.
 fn is_faster(plan: &WholeRows, request: &Request) -> bool {
-    SHAPES[plan.index].form == kernels::form::PLAIN && request.softmax.cols > FEW_KEYS
+    SHAPES[plan.index].form != kernels::form::LOOSE && request.softmax.cols > FEW_KEYS
 }
 
 /// The launch of an instance; `None` where the GPU cannot.
@@ -278,12 +278,16 @@ mod tests {
 
     #[test]
     fn what_is_slower_in_one_kernel_stays_a_candidate() {
+        // 130 keys do not lie in whole packs.
+        let (q, k) = (of(DType::F16, &[100, 64]), of(DType::F16, &[130, 64]));
+        let choices: Vec<Choice> =
+            candidates(&q, &k, &MaskedSoftmax::default()).unwrap().iter().map(Plan::choice).collect();
+        assert!(matches!(choices[..], [Choice::Steps, Choice::WholeRows { .. }]), "{choices:?}");
         let (q, k) = (of(DType::F16, &[100, 64]), of(DType::F16, &[384, 64]));
         let bias = of(DType::F32, &[100, 384]);
         let parameters = MaskedSoftmax { mask: Mask::Bias(&bias), ..Default::default() };
-        let choices: Vec<Choice> =
-            candidates(&q, &k, &parameters).unwrap().iter().map(Plan::choice).collect();
-        assert!(matches!(choices[..], [Choice::Steps, Choice::WholeRows { .. }]), "{choices:?}");
+        let plans = candidates(&q, &k, &parameters).unwrap();
+        assert!(matches!(plans[0].choice(), Choice::WholeRows { .. }), "{plans:?}");
         let (q, k) = (of(DType::F32, &[100, 64]), of(DType::F32, &[384, 64]));
         let plans = candidates(&q, &k, &MaskedSoftmax::default()).unwrap();
         assert_eq!(plans.iter().map(Plan::choice).collect::<Vec<_>>(), [Choice::Steps]);
