@@ -151,7 +151,7 @@ impl Function {
             (Function::Matmul(..), [a, b], [y]) => ops::matmul_into(a, b, &self.matmul(), y),
             (Function::Linear(activation, _), [x, weight, bias, residual @ ..], [y]) => {
                 let parameters =
-                    Linear { bias: Some(bias), activation, residual: residual.first(), tf32: false };
+                    Linear { bias: Some(bias), activation, residual: residual.first(), ..Linear::default() };
                 ops::linear_into(x, weight, &parameters, y)
             }
             (Function::LinearBackward(activation), [x, weight, dy, pre], [dx, dweight, dbias]) => {
@@ -214,7 +214,7 @@ impl Function {
             (Function::Matmul(..), [a, b]) => vec![reference::matmul(a, b, &self.matmul())?],
             (Function::Linear(activation, _), [x, weight, bias, residual @ ..]) => {
                 let parameters =
-                    Linear { bias: Some(bias), activation, residual: residual.first(), tf32: false };
+                    Linear { bias: Some(bias), activation, residual: residual.first(), ..Linear::default() };
                 vec![reference::linear(x, weight, &parameters)?]
             }
             (Function::LinearBackward(activation), [x, weight, dy, pre]) => {

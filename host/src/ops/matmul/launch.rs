@@ -259,15 +259,13 @@ pub fn packed_rows<T: Element + Half + kernels::repack::Instances>(
 ) -> Result<(Tensor, usize)> {
     let (shape, strides) = (matrix.shape(), matrix.strides());
     let [rows, cols] = [shape[0], shape[1]];
-    let is_packed = strides[1] == 1
-        && strides[0] >= 0
-        && (strides[0] as usize).is_multiple_of(T::PER_PACK)
-        && cols.is_multiple_of(T::PER_PACK)
-        && matrix.address().is_multiple_of(16);
-    if is_packed {
-        return Ok((matrix.clone(), strides[0] as usize));
-    }
     let mut at = Matrix { row: strides[0] as i64, col: strides[1] as i64, outer: 0, inner: 0 };
+    let is_whole = cols.is_multiple_of(T::PER_PACK) && matrix.address().is_multiple_of(16);
+    let as_it_is =
+        lines(&at, rows, cols, T::PER_PACK).filter(|lines| is_whole && lines.along_k && lines.step >= 0);
+    if let Some(lines) = as_it_is {
+        return Ok((matrix.clone(), lines.step as usize));
+    }
     let copy = repacked::<T>(op, matrix, &mut at, [rows, cols], true, [1, 1])?;
     Ok((copy, at.row as usize))
 }

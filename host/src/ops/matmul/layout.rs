@@ -121,7 +121,7 @@ fn front_of(strides: &Dims<isize>, rank: usize) -> Dims<isize> {
     front
 }
 
-/// How a 16-bit operand of `rows` rows and `cols` columns can be read in packs: along its columns (k) or along its rows,
+/// How an operand of `rows` rows and `cols` columns can be read in packs: along its columns (k) or along its rows,
 /// and how far its lines are apart. `None` where it has to be copied.
 pub fn lines(matrix: &Matrix, rows: usize, cols: usize, per_pack: usize) -> Option<Lines> {
     let whole = |step: i64| step.rem_euclid(per_pack as i64) == 0;
