@@ -8,6 +8,7 @@
 //! | kernel | for |
 //! | --- | --- |
 //! | [`sequence()`](fn@sequence) | all steps of a 16-bit sequence in one launch: the recurrent weights stay in registers |
+//! | [`block_sequence()`](fn@block_sequence), [`block_sequence_f32()`](fn@block_sequence_f32) | the same for few units: every block holds all recurrent weights |
 //! | [`cell()`](fn@cell) | one step with both products, 16-bit, weights read once |
 //! | [`gates()`](fn@gates) | one step for given gx and gh, any type |
 //! | [`gates_backward()`](fn@gates_backward) | its gradient, recomputed from gx and gh |
@@ -24,6 +25,7 @@
 #![allow(clippy::needless_range_loop)]
 
 mod backward;
+mod block;
 mod exchange;
 mod lengths;
 mod math;
@@ -33,6 +35,7 @@ mod step;
 mod whole;
 
 pub use backward::*;
+pub use block::*;
 pub use exchange::*;
 pub use lengths::*;
 pub use persistent::*;

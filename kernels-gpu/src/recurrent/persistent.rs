@@ -127,18 +127,19 @@ impl Layout {
 }
 
 /// The A fragments of a warp.
-type Weights<const TILES: usize, const PAIRS: usize> = [[[[u32; 4]; 2]; PAIRS]; TILES];
+pub(super) type Weights<const TILES: usize, const PAIRS: usize> = [[[[u32; 4]; 2]; PAIRS]; TILES];
 
-/// Loads the fragments of the block's rows and the warp's columns.
+/// Loads the fragments of a warp: rows from a unit on, of all gates in turn, and columns from `first_k` on.
 ///
 /// # Safety
-/// `weight` has rows of [`Sequence::weight_row`] elements for the gates of all units.
+/// `weight` has rows of `weight_row` elements, whole packs with zeros behind the units, for the gates of all `hidden` units.
 #[inline(always)]
-unsafe fn load_weights<T: Half, const GATES: usize, const TILES: usize, const PAIRS: usize>(
+pub(super) unsafe fn load_weights<T: Half, const GATES: usize, const TILES: usize, const PAIRS: usize>(
     weight: Global<T>,
     first_unit: u32,
     first_k: u32,
-    p: &Sequence,
+    hidden: u32,
+    weight_row: u32,
 ) -> Weights<TILES, PAIRS> {
     let units = const { units(GATES, TILES) };
     let lane = warp::lane_id();
@@ -150,9 +151,9 @@ unsafe fn load_weights<T: Half, const GATES: usize, const TILES: usize, const PA
         for pair in 0..PAIRS {
             let k = first_k + pair as u32 * CHUNK + lane % 4 * 8;
             let pack = |(gate, unit): (u32, u32)| {
-                let at = (gate * p.hidden + unit) as usize * p.weight_row as usize + k as usize;
+                let at = (gate * hidden + unit) as usize * weight_row as usize + k as usize;
                 // SAFETY: a pack of a row that exists.
-                unsafe { weight.get_pack_if((unit < p.hidden) & (k < p.hidden), at, 0) }
+                unsafe { weight.get_pack_if((unit < hidden) & (k < hidden), at, 0) }
             };
             let (a, b) = (pack(upper), pack(lower));
             held[tile][pair][0] = [a[0], b[0], a[1], b[1]];
@@ -294,7 +295,8 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
         }
         // Last: what comes before is done with its registers.
         let first_k = warp * PAIRS as u32 * CHUNK;
-        let held = load_weights::<T, GATES, TILES, PAIRS>(weight, block * units, first_k, &p);
+        let held =
+            load_weights::<T, GATES, TILES, PAIRS>(weight, block * units, first_k, p.hidden, p.weight_row);
         thread::sync_threads();
 
         // The index as a whole: the compiler would keep an address for each pack.

@@ -253,7 +253,7 @@ fn repacked<T: Element + Float + kernels::repack::Instances>(
 
 /// A matrix as it is, or a copy with zeros behind its columns, whose rows start at multiples of 16 bytes; and the step from one
 /// to the next.
-pub fn packed_rows<T: Element + Half + kernels::repack::Instances>(
+pub fn packed_rows<T: Element + Float + kernels::repack::Instances>(
     op: &'static str,
     matrix: &Tensor,
 ) -> Result<(Tensor, usize)> {

@@ -2,12 +2,13 @@
 
 use super::plan::{Choice, Plan};
 use super::walk::{Number, Operands, step};
-use super::{Kind, RecurrentWeights, dense, persistent};
+use super::{Kind, RecurrentWeights, block, dense, persistent};
 use crate::error::Result;
 use crate::ops::matmul::{self, Matmul};
 use crate::ops::pointwise::with_float;
 use crate::ops::{self, Linear};
 use crate::tensor::Tensor;
+use kernels_gpu::recurrent::has;
 
 /// The operands. Tensors are of one stream.
 #[derive(Clone, Copy)]
@@ -32,6 +33,15 @@ pub struct Results<'a> {
     /// `[B, H]`, contiguous.
     pub h_n: &'a Tensor,
     pub c_n: Option<&'a Tensor>,
+}
+
+/// What a layer may go without. See [`Layer::given`].
+pub struct Given {
+    pub bias: Option<Tensor>,
+    pub h0: Option<Tensor>,
+    pub c0: Option<Tensor>,
+    /// Bits of [`has`].
+    pub has: u32,
 }
 
 impl Layer<'_> {
@@ -83,9 +93,25 @@ impl Layer<'_> {
         }
         let gx = self.gx()?;
         match plan.choice {
+            Choice::Block => block::run(self, plan, &gx, results),
             Choice::Persistent => persistent::run(self, plan, &gx, results),
             Choice::Steps => with_float!(gx.dtype(), T => self.steps::<T>(&gx, results)),
         }
+    }
+
+    /// A contiguous bias of the recurrent product, h0 and c0, and the bits of those that are there.
+    pub fn given(&self) -> Result<Given> {
+        let contiguous = |tensor: Option<&Tensor>| tensor.map(dense).transpose();
+        let (bias, h0, c0) =
+            (contiguous(self.weights.b_hh)?, contiguous(self.h0)?, contiguous(self.c0)?);
+        let bits = [
+            (bias.is_some(), has::BIAS),
+            (h0.is_some(), has::H),
+            (c0.is_some(), has::C),
+            (self.lengths.is_some(), has::LENGTHS),
+        ];
+        let has = bits.iter().filter(|(is, _)| *is).fold(0, |bits, (_, bit)| bits | bit);
+        Ok(Given { bias, h0, c0, has })
     }
 
     /// The last state, from where it was computed.

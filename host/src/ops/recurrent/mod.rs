@@ -8,6 +8,7 @@
 //! Dtypes f32, f16 and bf16, one for all tensors; arithmetic is f32.
 
 mod backward;
+mod block;
 mod cell;
 mod fused;
 mod layer;

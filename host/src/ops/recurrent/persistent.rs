@@ -2,7 +2,7 @@
 
 use super::layer::{Layer, Results};
 use super::plan::{PATIENCE, Plan};
-use super::{Kind, dense};
+use super::Kind;
 use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::launch::Grid;
@@ -12,7 +12,7 @@ use crate::tensor::Tensor;
 use cuda_std::Half;
 use cuda_std::kernel::Kernel;
 use kernels_gpu::matmul::repack;
-use kernels_gpu::recurrent::{self as kernels, Ring, Sequence, has};
+use kernels_gpu::recurrent::{self as kernels, Ring, Sequence};
 
 /// Runs the steps of gx `[T, B, G·H]`.
 pub fn run(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -> Result<()> {
@@ -46,14 +46,7 @@ fn typed<T: Element + Half + kernels::sequence::Instances + repack::Instances>(
     unsafe { device.launch(fill, grid, args)? };
 
     let (weight, weight_row) = packed_rows::<T>(layer.op, layer.weights.w_hh)?;
-    let bias = layer.weights.b_hh.map(dense).transpose()?;
-    let (h0, c0) = (layer.h0.map(dense).transpose()?, layer.c0.map(dense).transpose()?);
-    let given = [
-        (bias.is_some(), has::BIAS),
-        (h0.is_some(), has::H),
-        (c0.is_some(), has::C),
-        (layer.lengths.is_some(), has::LENGTHS),
-    ];
+    let given = layer.given()?;
     let strides = results.y.strides();
     let p = Sequence {
         steps: steps as u32,
@@ -62,7 +55,7 @@ fn typed<T: Element + Half + kernels::sequence::Instances + repack::Instances>(
         weight_row: weight_row as u32,
         subs: plan.subs as u32,
         reverse: u32::from(layer.reverse),
-        has: given.iter().filter(|(is, _)| *is).fold(0, |bits, (_, bit)| bits | bit),
+        has: given.has,
         y_time: strides[0] as i64,
         y_row: strides[1] as i64,
         ring: Ring {
@@ -78,9 +71,9 @@ fn typed<T: Element + Half + kernels::sequence::Instances + repack::Instances>(
     let args = (
         weight.view()?,
         gx.view()?,
-        read(bias.as_ref())?,
-        read(h0.as_ref())?,
-        read(c0.as_ref())?,
+        read(given.bias.as_ref())?,
+        read(given.h0.as_ref())?,
+        read(given.c0.as_ref())?,
         read(layer.lengths)?,
         results.y.view_mut()?,
         results.h_n.view_mut()?,
@@ -102,7 +95,7 @@ mod tests {
     use crate::device::Device;
     use crate::error::Error;
     use crate::ops::recurrent::RecurrentWeights;
-    use crate::ops::recurrent::plan::Target;
+    use crate::ops::recurrent::plan::{Choice, Target};
     use crate::ops::{Recurrent, recurrent::problem::Problem};
 
     /// Every block waits for units that none owns, as it would for a block that was never started.
@@ -115,7 +108,7 @@ mod tests {
             let weights = RecurrentWeights { w_ih: &w_ih, w_hh: &w_hh, b_ih: None, b_hh: None };
             let layers = [weights];
             let problem = Problem::new("gru", Kind::Gru, &x, &Recurrent::new(&layers))?;
-            let plan = Plan::new(&problem, Target::of(&device));
+            let plan = Plan::by(Choice::Persistent, &problem, Target::of(&device));
             let waiting = Plan { units: 2 * plan.units, ..plan };
             let layer = Layer {
                 op: "gru",

@@ -7,12 +7,17 @@ use super::problem::Problem;
 use crate::device::Device;
 use crate::dtype::DType;
 use cuda_std::f16;
-use kernels_gpu::recurrent::{CHUNK, CHUNK_WORDS, COLUMNS, WARPS, sequence, sequence_shared_bytes, units};
+use kernels_gpu::recurrent::{
+    BLOCK_UNITS, CHUNK, CHUNK_WORDS, COLUMNS, FLOAT_UNITS, WARPS, block_sequence, block_sequence_f32,
+    block_sequence_f32_shared_bytes, block_sequence_shared_bytes, sequence, sequence_shared_bytes, units,
+};
 
 /// A way of running a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// One launch for all steps, with the recurrent weights in registers.
+    /// One launch for all steps, with all recurrent weights in the registers of each block.
+    Block,
+    /// One launch for all steps, with the recurrent weights in the registers of several blocks, which wait for one another.
     Persistent,
     /// For each step a product and the gates.
     Steps,
@@ -24,6 +29,8 @@ const EXCHANGE_BYTES: usize = 32 << 20;
 const SLOTS: [usize; 2] = [16, 256];
 /// Sub-batches of a group beyond which a large product for each step is the better use of the machine.
 const MOST_SUBS: usize = 16;
+/// Turns of all multiprocessors beyond which it is that for blocks of f32, too.
+const MOST_TURNS: usize = 32;
 /// Polls of a block before it gives up: some seconds.
 pub const PATIENCE: u32 = 1 << 22;
 
@@ -42,7 +49,9 @@ pub struct Plan {
     pub blocks: usize,
     /// Groups of blocks, each with rows of the batch of its own.
     pub groups: usize,
-    /// Sub-batches of eight rows of a group.
+    /// Rows of the batch of a group.
+    pub rows: usize,
+    /// Sub-batches of eight rows of a group of blocks that wait for one another.
     pub subs: usize,
     /// Slots of the exchange.
     pub slots: usize,
@@ -84,6 +93,7 @@ impl Plan {
             units: 0,
             blocks: 0,
             groups: 0,
+            rows: 0,
             subs: 0,
             slots: 0,
             words: 0,
@@ -91,8 +101,68 @@ impl Plan {
         }
     }
 
-    /// For a layer in one direction.
+    /// For a layer in one direction: the first way that can serve.
     pub(super) fn new(problem: &Problem, target: Target) -> Plan {
+        let plan = Plan::block(problem, target);
+        if plan.choice == Choice::Block { plan } else { Plan::persistent(problem, target) }
+    }
+
+    /// By the given way; where that cannot serve, by steps, with the reason.
+    pub(super) fn by(choice: Choice, problem: &Problem, target: Target) -> Plan {
+        match choice {
+            Choice::Block => Plan::block(problem, target),
+            Choice::Persistent => Plan::persistent(problem, target),
+            Choice::Steps => Plan::steps("asked for"),
+        }
+    }
+
+    /// Every block holds all weights, and has rows of its own.
+    fn block(problem: &Problem, target: Target) -> Plan {
+        let Problem { kind, dtype, batch, hidden, .. } = *problem;
+        if hidden == 0 {
+            return Plan::steps("there are no units");
+        }
+        // Where rows are many, blocks with more of them at a time come round sooner.
+        let enough = |rows: usize| batch <= rows * target.multiprocessors;
+        let chosen = if dtype == DType::F32 {
+            let kernels = block_sequence_f32::kernels::<f32>();
+            let fits = |&index: &usize| {
+                let kernel = &kernels[index];
+                kernel.constant("GATES") == kind.gates()
+                    && hidden <= (16 * kernel.constant("PACKS")).min(FLOAT_UNITS as usize)
+            };
+            let of = |index: usize| {
+                let (packs, rows) = (kernels[index].constant("PACKS"), kernels[index].constant("ROWS"));
+                (index, rows, block_sequence_f32_shared_bytes(packs, rows))
+            };
+            roomiest((0..kernels.len()).filter(fits).map(of), enough)
+        } else {
+            // Instances of both types are alike.
+            let kernels = block_sequence::kernels::<f16>();
+            let fits = |&index: &usize| {
+                let kernel = &kernels[index];
+                kernel.constant("GATES") == kind.gates()
+                    && hidden <= (CHUNK as usize * kernel.constant("PAIRS")).min(BLOCK_UNITS as usize)
+            };
+            let of = |index: usize| {
+                let (pairs, rows) = (kernels[index].constant("PAIRS"), kernels[index].constant("ROWS"));
+                (index, rows, block_sequence_shared_bytes(pairs, rows))
+            };
+            roomiest((0..kernels.len()).filter(fits).map(of), enough)
+        };
+        let Some((index, rows, shared_bytes)) = chosen else {
+            return Plan::steps("the recurrent weights do not fit into the registers of one block");
+        };
+        if dtype == DType::F32 && !enough(MOST_TURNS * rows) {
+            return Plan::steps("a batch so large keeps the GPU busy with the product of each step");
+        }
+        let groups = batch.div_ceil(rows);
+        let choice = Choice::Block;
+        Plan { choice, index, units: hidden, blocks: 1, groups, rows, shared_bytes, ..Plan::steps("") }
+    }
+
+    /// Several blocks hold the weights, and wait for one another.
+    fn persistent(problem: &Problem, target: Target) -> Plan {
         let Problem { kind, dtype, steps, batch, hidden, .. } = *problem;
         if hidden == 0 {
             return Plan::steps("there are no units");
@@ -131,8 +201,8 @@ impl Plan {
         let groups = columns.div_ceil(subs);
         let most = (EXCHANGE_BYTES / (groups * subs * words * 4)).clamp(SLOTS[0], SLOTS[1]);
         let slots = if steps <= most { steps.max(1) } else { 1 << most.ilog2() };
-        let (choice, reason) = (Choice::Persistent, "");
-        Plan { choice, reason, index, units, blocks, groups, subs, slots, words, shared_bytes }
+        let (choice, reason, rows) = (Choice::Persistent, "", subs * COLUMNS as usize);
+        Plan { choice, reason, index, units, blocks, groups, rows, subs, slots, words, shared_bytes }
     }
 
     /// Steps after which slots are poisoned again; 0 where each is used once.
@@ -146,10 +216,34 @@ impl Plan {
     }
 }
 
+/// Of kernels (index, rows of a block, bytes of shared memory) that fit equally, in groups of growing weights: the first of
+/// the smallest, or the one with most rows where that is not `enough`.
+fn roomiest(
+    fitting: impl Iterator<Item = (usize, usize, u32)>,
+    enough: impl Fn(usize) -> bool,
+) -> Option<(usize, usize, u32)> {
+    let mut chosen: Option<(usize, usize, u32)> = None;
+    for of in fitting {
+        match chosen {
+            Some((_, rows, _)) if enough(rows) || of.1 <= rows => break,
+            _ => chosen = Some(of),
+        }
+    }
+    chosen
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.choice {
             Choice::Steps => write!(f, "a product and the gates for each step: {}", self.reason),
+            Choice::Block => {
+                let Plan { groups, rows, shared_bytes, .. } = self;
+                write!(
+                    f,
+                    "one launch of {groups} blocks with all weights and {rows} rows of the batch each, \
+                     {shared_bytes} bytes of shared memory"
+                )
+            }
             Choice::Persistent => {
                 let Plan { units, blocks, groups, subs, slots, shared_bytes, .. } = self;
                 write!(

@@ -68,9 +68,10 @@ pub struct RecurrentGradients<T = Tensor> {
 /// Rows of the batch may have lengths: beyond them y is 0 and h stays what it was, and the direction from the end
 /// begins at each row's own last step. Any strides of x, weights and initial states are accepted.
 ///
-/// f16 and bf16 run all steps of a layer and direction in one launch, with the recurrent weights in registers, while
-/// these fit (H even, up to 2048 for a GRU and 1024 for an LSTM, and as many multiprocessors as they need: [`gru_explain`]);
-/// otherwise each step is a product and a launch for the gates. In one launch h is carried in f32 and rounded where it is
+/// All steps of a layer and direction run in one launch, with the recurrent weights in registers, while these fit: of up to
+/// 128 units (64 of an f32 LSTM) into each block, of f16 and bf16 otherwise spread over blocks that wait for one another (H even, up
+/// to 2048 for a GRU and 1024 for an LSTM, and as many multiprocessors as they need: [`gru_explain`]). Where they do not, each
+/// step is a product and a launch for the gates. In one launch h is carried in f32 and rounded where it is
 /// multiplied; by steps it is rounded after each. The same input gives the same bits on the same device.
 ///
 /// ```
@@ -166,15 +167,14 @@ fn of_time(problem: &Problem) -> [usize; 3] {
 }
 
 fn plan(problem: &Problem, choice: Option<Choice>) -> Result<Plan> {
-    let plan = Plan::new(problem, Target::of(problem.y.device()));
-    match choice {
-        Some(Choice::Steps) if plan.choice == Choice::Persistent => Ok(Plan::steps("asked for")),
-        Some(Choice::Persistent) if plan.choice == Choice::Steps => {
-            let (required, got) = (format!("one that can serve: {}", plan.reason), "Persistent".to_owned());
-            Err(Error::Parameter { op: problem.op, arg: "choice", required, got })
-        }
-        _ => Ok(plan),
+    let target = Target::of(problem.y.device());
+    let Some(choice) = choice else { return Ok(Plan::new(problem, target)) };
+    let plan = Plan::by(choice, problem, target);
+    if plan.choice != choice {
+        let (required, got) = (format!("one that can serve: {}", plan.reason), format!("{choice:?}"));
+        return Err(Error::Parameter { op: problem.op, arg: "choice", required, got });
     }
+    Ok(plan)
 }
 
 /// Everything on x's stream.

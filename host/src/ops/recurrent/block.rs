@@ -1,0 +1,70 @@
+//! All steps in one launch, of blocks that hold all weights.
+
+use super::Kind;
+use super::layer::{Layer, Results};
+use super::plan::Plan;
+use crate::dtype::{DType, Element};
+use crate::error::Result;
+use crate::launch::Grid;
+use crate::ops::matmul::packed_rows;
+use crate::ops::views::{read, write};
+use crate::tensor::Tensor;
+use cuda_std::Float;
+use cuda_std::kernel::Kernel;
+use kernels_gpu::matmul::repack;
+use kernels_gpu::recurrent::{BlockSequence, block_sequence, block_sequence_f32};
+
+/// Runs the steps of gx `[T, B, G·H]`.
+pub fn run(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -> Result<()> {
+    match gx.dtype() {
+        DType::F32 => {
+            let kernel = &block_sequence_f32::kernels::<f32>()[plan.index];
+            typed::<f32>(kernel, layer, plan, gx, results)
+        }
+        DType::F16 => {
+            typed::<half::f16>(&block_sequence::kernels::<half::f16>()[plan.index], layer, plan, gx, results)
+        }
+        _ => {
+            typed::<half::bf16>(&block_sequence::kernels::<half::bf16>()[plan.index], layer, plan, gx, results)
+        }
+    }
+}
+
+fn typed<T: Element + Float + repack::Instances>(
+    kernel: &Kernel<block_sequence::Args<T>>,
+    layer: &Layer,
+    plan: &Plan,
+    gx: &Tensor,
+    results: Results,
+) -> Result<()> {
+    let [steps, batch, hidden] = layer.extents();
+    let (weight, weight_row) = packed_rows::<T>(layer.op, layer.weights.w_hh)?;
+    let given = layer.given()?;
+    let strides = results.y.strides();
+    let p = BlockSequence {
+        steps: steps as u32,
+        batch: batch as u32,
+        hidden: hidden as u32,
+        weight_row: weight_row as u32,
+        reverse: u32::from(layer.reverse),
+        has: given.has,
+        y_time: strides[0] as i64,
+        y_row: strides[1] as i64,
+    };
+    let c_n = results.c_n.filter(|_| layer.kind == Kind::Lstm);
+    let args = (
+        weight.view()?,
+        gx.view()?,
+        read(given.bias.as_ref())?,
+        read(given.h0.as_ref())?,
+        read(given.c0.as_ref())?,
+        read(layer.lengths)?,
+        results.y.view_mut()?,
+        results.h_n.view_mut()?,
+        write(c_n)?,
+        p,
+    );
+    let grid = Grid::new(plan.groups as u64)?.shared(plan.shared_bytes);
+    // SAFETY: contiguous tensors of the layer's extents, a kernel that holds so many units, and blocks for all rows.
+    unsafe { gx.device().launch(kernel, grid, args) }
+}
