@@ -5,6 +5,7 @@
 mod recurrent;
 
 use recurrent::{KINDS, Network, Shape, gradient_tolerance};
+use warpwright::ops::recurrent::Choice;
 use warpwright::ops::{self, Recurred, Recurrent, RecurrentGradients, RecurrentKind, Upstream};
 use warpwright::{DType, Device, Error, Result, Tensor, reference};
 use warpwright_tests::{DTYPES, assert_same, assert_within, on_each_device};
@@ -28,15 +29,15 @@ fn run(
     }
 }
 
-fn check(network: &Network, upstream: &Upstream) -> Result<()> {
+fn check(network: &Network, upstream: &Upstream, choice: Option<Choice>) -> Result<()> {
     let shape = network.shape;
     let weights = network.weights();
-    let parameters = network.parameters(&weights);
+    let parameters = Recurrent { choice, ..network.parameters(&weights) };
     let want = reference::recurrent_backward(shape.kind, &network.x, &parameters, upstream)?;
     let got = run(shape.kind, &network.x, &parameters, upstream)?;
     let again = run(shape.kind, &network.x, &parameters, upstream)?;
     let close = |name: &str, got: &Tensor, again: &Tensor, want: &[f64]| -> Result<()> {
-        let what = format!("{name} of {shape:?}");
+        let what = format!("{name} of {shape:?} {choice:?}");
         assert_within(&got.to_f64()?, want, |_| gradient_tolerance(shape.dtype, want), &what);
         assert_same(&again.to_bytes()?, &got.to_bytes()?, &what);
         Ok(())
@@ -74,9 +75,49 @@ on_each_device! {
                     let network = Network::random(device, shape, (i + 3 * turn) as u64)?;
                     let (dy, dh_n) = ((turn != 1).then_some(&network.dy), (turn != 0).then_some(&network.dh_n));
                     let dc_n = (turn != 0 && kind == RecurrentKind::Lstm).then_some(&network.dc_n);
-                    check(&network, &Upstream { dy, dh_n, dc_n })?;
+                    for choice in [Choice::Block, Choice::Steps] {
+                        check(&network, &Upstream { dy, dh_n, dc_n }, Some(choice))?;
+                    }
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Units that fill warps and that do not, few rows and more than the multiprocessors take at once; each kernel.
+    fn blocks_with_all_weights_are_right(device: &Device) -> Result<()> {
+        let extents = [[5, 3, 4, 64], [4, 2, 3, 128], [3, 5, 7, 65], [2, 269, 2, 17], [3, 1, 1, 1], [1, 270, 2, 70]];
+        for kind in KINDS {
+            for (i, extents) in extents.into_iter().enumerate() {
+                for dtype in [[DType::F16, DType::BF16][i % 2], DType::F32] {
+                    let network = Network::random(device, Shape::new(kind, dtype, extents), i as u64)?;
+                    let dc_n = (kind == RecurrentKind::Lstm).then_some(&network.dc_n);
+                    let upstream = Upstream { dy: Some(&network.dy), dh_n: Some(&network.dh_n), dc_n };
+                    check(&network, &upstream, Some(Choice::Block))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Each kernel; one group of the batch and several, sub-batches that take turns, and slots that are used again.
+    fn blocks_that_wait_for_one_another_are_right(device: &Device) -> Result<()> {
+        for (i, (kind, extents, lengths)) in [
+            (RecurrentKind::Gru, [4, 9, 3, 32], true),
+            (RecurrentKind::Gru, [3, 3, 2, 46], false),
+            (RecurrentKind::Gru, [2, 3, 2, 330], false),
+            (RecurrentKind::Gru, [2, 34, 1, 674], true),
+            (RecurrentKind::Gru, [300, 3, 2, 18], true),
+            (RecurrentKind::Lstm, [3, 10, 3, 34], true),
+            (RecurrentKind::Lstm, [2, 3, 2, 258], false),
+            (RecurrentKind::Lstm, [1, 2, 1, 514], false),
+            (RecurrentKind::Lstm, [260, 2, 2, 6], false),
+        ].into_iter().enumerate() {
+            let dtype = [DType::F16, DType::BF16][i % 2];
+            let network = Network::random(device, Shape { lengths, ..Shape::new(kind, dtype, extents) }, i as u64)?;
+            let dc_n = (kind == RecurrentKind::Lstm).then_some(&network.dc_n);
+            let upstream = Upstream { dy: (i != 1).then_some(&network.dy), dh_n: Some(&network.dh_n), dc_n };
+            check(&network, &upstream, Some(Choice::Persistent))?;
         }
         Ok(())
     }
@@ -93,7 +134,12 @@ on_each_device! {
                 };
                 let network = Network::random(device, shape, turn as u64)?;
                 let dc_n = (kind == RecurrentKind::Lstm).then_some(&network.dc_n);
-                check(&network, &Upstream { dy: Some(&network.dy), dh_n: Some(&network.dh_n), dc_n })?;
+                for choice in [Choice::Block, Choice::Persistent, Choice::Steps] {
+                    if choice == Choice::Persistent && shape.dtype == DType::F32 {
+                        continue;
+                    }
+                    check(&network, &Upstream { dy: Some(&network.dy), dh_n: Some(&network.dh_n), dc_n }, Some(choice))?;
+                }
             }
         }
         Ok(())
@@ -101,7 +147,7 @@ on_each_device! {
 
     fn without_gradients_of_results_all_are_0(device: &Device) -> Result<()> {
         let network = Network::random(device, Shape::new(RecurrentKind::Gru, DType::F32, [3, 2, 2, 4]), 3)?;
-        check(&network, &Upstream::default())
+        check(&network, &Upstream::default(), None)
     }
 
     fn what_does_not_fit_is_refused(device: &Device) -> Result<()> {

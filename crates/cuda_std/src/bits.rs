@@ -39,6 +39,13 @@ pub fn opaque(word: u32) -> u32 {
     crate::imp::bits::opaque(word)
 }
 
+/// At the head of a loop's body: keeps the assembler, too, from unrolling it, whatever it knows of the number of turns. No
+/// instruction.
+#[inline(always)]
+pub fn no_unroll() {
+    crate::imp::bits::no_unroll();
+}
+
 /// [`opaque`] for 64 bits: what is computed from it in a loop is not taken apart and partly moved in front.
 #[inline(always)]
 pub fn opaque_64(word: u64) -> u64 {

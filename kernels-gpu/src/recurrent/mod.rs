@@ -8,7 +8,9 @@
 //! | kernel | for |
 //! | --- | --- |
 //! | [`sequence()`](fn@sequence) | all steps of a 16-bit sequence in one launch: the recurrent weights stay in registers |
+//! | [`sequence_back()`](fn@sequence_back) | the gradient of that |
 //! | [`block_sequence()`](fn@block_sequence), [`block_sequence_f32()`](fn@block_sequence_f32) | the same for few units: every block holds all recurrent weights |
+//! | [`block_backward()`](fn@block_backward), [`block_backward_f32()`](fn@block_backward_f32) | the gradient of that |
 //! | [`cell()`](fn@cell) | one step with both products, 16-bit, weights read once |
 //! | [`gates()`](fn@gates) | one step for given gx and gh, any type |
 //! | [`gates_backward()`](fn@gates_backward) | its gradient, recomputed from gx and gh |
@@ -30,6 +32,7 @@ mod exchange;
 mod lengths;
 mod math;
 mod persistent;
+mod persistent_back;
 mod quads;
 mod step;
 mod whole;
@@ -39,6 +42,7 @@ pub use block::*;
 pub use exchange::*;
 pub use lengths::*;
 pub use persistent::*;
+pub use persistent_back::*;
 pub use step::*;
 pub use whole::*;
 

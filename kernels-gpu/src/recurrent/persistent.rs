@@ -30,9 +30,9 @@ use cuda_std::prelude::*;
 /// Warps of a block.
 pub const WARPS: u32 = 8;
 /// Steps that gx is fetched ahead: memory takes longer than a step.
-const AHEAD: u32 = 2;
+pub(super) const AHEAD: u32 = 2;
 /// Packs of h that a lane receives at a time, the first so many a sub-batch ahead: more do not fit beside the weights.
-const ROUND: usize = 4;
+pub(super) const ROUND: usize = 4;
 /// Whether the first round of the next sub-batch is asked for before the gates of this one: where products are long, there
 /// is more than one, and who sends it has done so.
 const fn is_early(pairs: usize) -> bool {
@@ -40,7 +40,7 @@ const fn is_early(pairs: usize) -> bool {
 }
 
 /// Packs that have not been asked for: who receives them asks.
-const NOT_YET: [Pack; ROUND] = [[POISON; 4]; ROUND];
+pub(super) const NOT_YET: [Pack; ROUND] = [[POISON; 4]; ROUND];
 
 /// What a sequence is asked for.
 #[repr(C)]
@@ -75,7 +75,7 @@ pub const fn units(gates: usize, tiles: usize) -> u32 {
 }
 
 /// Floats between columns of a warp's sums: a lane's 8 rows and 4 pairs of columns lie in 32 banks.
-const fn pitch(tiles: usize) -> u32 {
+pub(super) const fn pitch(tiles: usize) -> u32 {
     tiles as u32 * 16 + 4
 }
 
@@ -313,7 +313,11 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
         let after = |slot: u32| if slot + 1 == p.ring.slots { 0 } else { slot + 1 };
         while step_index < p.steps {
             if sub == 0 && p.ring.period != 0 && slot & (p.ring.period - 1) == 0 {
-                clean(exchange, &p, slot, own_word_at, sends, step_index);
+                clean(&p, slot, step_index, |slot, sub| {
+                    if sends {
+                        send(exchange, own_word_at(slot, sub), POISON);
+                    }
+                });
                 thread::device_fence();
             }
             if const { !is_early(PAIRS) } {
@@ -424,34 +428,23 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
 
 /// The sum of the warps' parts, by pairs: additions that wait for one another are three, not eight.
 #[inline(always)]
-fn total(part: impl Fn(u32) -> f32) -> f32 {
+pub(super) fn total(part: impl Fn(u32) -> f32) -> f32 {
     const { assert!(WARPS == 8) };
     let two = |i: u32| part(i) + part(i + 1);
     (two(0) + two(2)) + (two(4) + two(6))
 }
 
-/// Poisons the thread's words of the slots that became free in the last period: those up to two before `slot`. Whoever has
-/// received all of the slot before has seen all blocks past the one before that.
-///
-/// # Safety
-/// `at(slot, sub)` is the thread's own word.
+/// Has the thread's words poisoned, by `poison(slot, sub)`, of the slots that became free in the last period: those up to two
+/// before `slot`. Whoever has received all of the slot before has seen all blocks past the one before that.
 #[inline(always)]
-unsafe fn clean(
-    exchange: GlobalMut<u32>,
-    p: &Sequence,
-    slot: u32,
-    at: impl Fn(u32, u32) -> usize,
-    sends: bool,
-    step: u32,
-) {
+pub(super) fn clean(p: &Sequence, slot: u32, step: u32, poison: impl Fn(u32, u32)) {
     let mut back = 2;
     while back < p.ring.period + 2 {
         let free = if slot >= back { slot - back } else { slot + p.ring.slots - back };
         let mut sub = 0;
         while sub < p.subs {
-            if sends && step >= back {
-                // SAFETY: the caller's contract.
-                unsafe { send(exchange, at(free, sub), POISON) };
+            if step >= back {
+                poison(free, sub);
             }
             sub += 1;
         }

@@ -17,6 +17,12 @@ pub fn opaque(mut word: u32) -> u32 {
 }
 
 #[inline(always)]
+pub fn no_unroll() {
+    // SAFETY: a directive. Not pure, so that it stays.
+    unsafe { core::arch::asm!(".pragma \"nounroll\";", options(nomem, nostack, preserves_flags)) };
+}
+
+#[inline(always)]
 pub fn opaque_64(mut word: u64) -> u64 {
     // SAFETY: a comment.
     unsafe { core::arch::asm!("// {0}", inout(reg64) word, options(pure, nomem, nostack, preserves_flags)) };

@@ -13,6 +13,9 @@ pub fn opaque(word: u32) -> u32 {
 }
 
 #[inline(always)]
+pub fn no_unroll() {}
+
+#[inline(always)]
 pub fn opaque_64(word: u64) -> u64 {
     word
 }

@@ -1,8 +1,9 @@
 //! One layer in one direction, backward.
 
 use super::layer::{Layer, at, product};
+use super::plan::{Choice, Plan};
 use super::walk::{Carried, Number, Operands, step_back};
-use super::{Kind, LayerGradients, dense};
+use super::{Kind, LayerGradients, block, dense, persistent};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::launch::Grid;
@@ -34,11 +35,35 @@ pub struct Gradients {
 }
 
 /// The gradients of a layer that gave y. `dx` is added to that of x.
-pub fn run(layer: &Layer, y: &Tensor, upward: Upward, dx: Option<&Tensor>) -> Result<Gradients> {
-    with_float!(layer.x.dtype(), T => typed::<T>(layer, y, upward, dx))
+pub fn run(layer: &Layer, plan: &Plan, y: &Tensor, upward: Upward, dx: Option<&Tensor>) -> Result<Gradients> {
+    with_float!(layer.x.dtype(), T => typed::<T>(layer, plan, y, upward, dx))
 }
 
-fn typed<T: Number>(layer: &Layer, y: &Tensor, upward: Upward, sum: Option<&Tensor>) -> Result<Gradients> {
+/// What the walk over the steps reads and writes; all but dy contiguous.
+pub struct Walked<'a> {
+    /// The gates' inputs, `[T, B, G·H]`.
+    pub gx: &'a Tensor,
+    pub gh: &'a Tensor,
+    /// What each step began with, `[T, B, H]`.
+    pub h: &'a Tensor,
+    pub c: Option<&'a Tensor>,
+    /// `[T, B, H]`, with units that are neighbours in memory.
+    pub dy: Option<&'a Tensor>,
+    /// The gradients of gx and gh, one tensor for an LSTM.
+    pub dgx: &'a Tensor,
+    pub dgh: &'a Tensor,
+    /// Those of the state, f32 `[B, H]`: of the last one before, of the initial one after.
+    pub dh: &'a Tensor,
+    pub dc: Option<&'a Tensor>,
+}
+
+fn typed<T: Number>(
+    layer: &Layer,
+    plan: &Plan,
+    y: &Tensor,
+    upward: Upward,
+    sum: Option<&Tensor>,
+) -> Result<Gradients> {
     let [steps, batch, hidden] = layer.extents();
     let (kind, device, dtype) = (layer.kind, layer.x.device(), layer.x.dtype());
     let is_lstm = kind == Kind::Lstm;
@@ -62,29 +87,26 @@ fn typed<T: Number>(layer: &Layer, y: &Tensor, upward: Upward, sum: Option<&Tens
     };
     let dh = carried(upward.dh.as_ref())?;
     let dc = if is_lstm { Some(carried(upward.dc.as_ref())?) } else { None };
-    let through = Tensor::zeros(device, DType::F32, &[batch, hidden])?;
     let dy = upward.dy.as_ref().map(rows_of_units).transpose()?;
-    for now in (0..steps).rev() {
-        let time = layer.time(now);
-        let of = |tensor: &Tensor| at(tensor, time);
-        let (gx, gh, h) = (of(&gx)?, of(&gh)?, of(&before)?);
-        let (c, y) = (cells.as_ref().map(of).transpose()?, dy.as_ref().map(of).transpose()?);
-        let (to_x, to_h) = (of(&dgx)?, of(&dgh)?);
-        let (c, y, lengths) = (c.as_ref(), y.as_ref(), layer.lengths);
-        let operands = Operands { gx: &gx, gh: &gh, h: &h, c, lengths, y, time };
-        let carried = Carried {
-            dh: &dh,
-            dc: dc.as_ref(),
-            product: (now + 1 < steps).then_some(&through),
-            begun: true,
-            dc_begun: true,
-        };
-        step_back::<T>(kind, &operands, carried, &to_x, (!is_lstm).then_some(&to_h))?;
-        if batch > 0 && hidden > 0 {
-            product(&to_h, layer.weights.w_hh, false, &through)?;
+    let walked = Walked {
+        gx: &gx,
+        gh: &gh,
+        h: &before,
+        c: cells.as_ref(),
+        dy: dy.as_ref(),
+        dgx: &dgx,
+        dgh: &dgh,
+        dh: &dh,
+        dc: dc.as_ref(),
+    };
+    if !walked.gx.is_empty() {
+        match plan.choice {
+            Choice::Block => block::walk_back(layer, plan, &walked)?,
+            Choice::Persistent => persistent::walk_back(layer, plan, &walked)?,
+            Choice::Steps => step_by_step::<T>(layer, &walked)?,
         }
     }
-    let dh = ops::cast(&ops::add(&dh, &through)?, dtype)?;
+    let dh = ops::cast(&dh, dtype)?;
     let dc = dc.map(|dc| ops::cast(&dc, dtype)).transpose()?;
 
     let flat_of = |tensor: &Tensor| tensor.reshape(&[steps * batch, rows]);
@@ -100,6 +122,28 @@ fn typed<T: Number>(layer: &Layer, y: &Tensor, upward: Upward, sum: Option<&Tens
         db_hh: layer.weights.b_hh.map(|_| bias_gradient(&dgh)).transpose()?,
     };
     Ok(Gradients { dx: dx.reshape(layer.x.shape())?, dh, dc, weights })
+}
+
+/// The gates' gradient and a product for each step.
+fn step_by_step<T: Number>(layer: &Layer, walked: &Walked) -> Result<()> {
+    let [steps, batch, hidden] = layer.extents();
+    let through = Tensor::uninit(layer.x.device(), DType::F32, &[batch, hidden])?;
+    let is_lstm = layer.kind == Kind::Lstm;
+    for now in (0..steps).rev() {
+        let time = layer.time(now);
+        let of = |tensor: &Tensor| at(tensor, time);
+        let (gx, gh, h) = (of(walked.gx)?, of(walked.gh)?, of(walked.h)?);
+        let (c, y) = (walked.c.map(of).transpose()?, walked.dy.map(of).transpose()?);
+        let (to_x, to_h) = (of(walked.dgx)?, of(walked.dgh)?);
+        let (c, y, lengths) = (c.as_ref(), y.as_ref(), layer.lengths);
+        let operands = Operands { gx: &gx, gh: &gh, h: &h, c, lengths, y, time };
+        let product_of_next = (now + 1 < steps).then_some(&through);
+        let carried =
+            Carried { dh: walked.dh, dc: walked.dc, product: product_of_next, begun: true, dc_begun: true };
+        step_back::<T>(layer.kind, &operands, carried, &to_x, (!is_lstm).then_some(&to_h))?;
+        product(&to_h, layer.weights.w_hh, false, &through)?;
+    }
+    walked.dh.copy_from(&ops::add(walked.dh, &through)?)
 }
 
 /// A tensor that nobody else has: what a cast to the same type gives may be its argument.

@@ -99,11 +99,19 @@ impl Layer<'_> {
         }
     }
 
+    /// w_hh with each gate's `[H, H]` turned over: what a unit's h does to a gate of each unit, instead of what each h does to a
+    /// unit's gate.
+    pub fn turned(&self) -> Result<Tensor> {
+        let [_, _, hidden] = self.extents();
+        let gates = self.kind.gates();
+        let turned = dense(self.weights.w_hh)?.reshape(&[gates, hidden, hidden])?.transpose(1, 2)?;
+        ops::contiguous(&turned)?.reshape(&[gates * hidden, hidden])
+    }
+
     /// A contiguous bias of the recurrent product, h0 and c0, and the bits of those that are there.
     pub fn given(&self) -> Result<Given> {
         let contiguous = |tensor: Option<&Tensor>| tensor.map(dense).transpose();
-        let (bias, h0, c0) =
-            (contiguous(self.weights.b_hh)?, contiguous(self.h0)?, contiguous(self.c0)?);
+        let (bias, h0, c0) = (contiguous(self.weights.b_hh)?, contiguous(self.h0)?, contiguous(self.c0)?);
         let bits = [
             (bias.is_some(), has::BIAS),
             (h0.is_some(), has::H),

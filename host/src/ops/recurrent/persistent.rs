@@ -1,8 +1,10 @@
-//! All steps in one launch.
+//! All steps in one launch, of blocks that wait for one another; forward and backward.
 
+use super::Kind;
+use super::backward::Walked;
 use super::layer::{Layer, Results};
 use super::plan::{PATIENCE, Plan};
-use super::Kind;
+use crate::device::Device;
 use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::launch::Grid;
@@ -12,7 +14,7 @@ use crate::tensor::Tensor;
 use cuda_std::Half;
 use cuda_std::kernel::Kernel;
 use kernels_gpu::matmul::repack;
-use kernels_gpu::recurrent::{self as kernels, Ring, Sequence};
+use kernels_gpu::recurrent::{self as kernels, Ring, Sequence, has};
 
 /// Runs the steps of gx `[T, B, G·H]`.
 pub fn run(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -> Result<()> {
@@ -27,6 +29,24 @@ fn patiently(patience: u32, layer: &Layer, plan: &Plan, gx: &Tensor, results: Re
     }
 }
 
+/// An exchange in which nothing is received yet, of so many columns that blocks own.
+fn poisoned(device: &Device, plan: &Plan, columns: usize) -> Result<Tensor> {
+    let exchange = Tensor::uninit(device, DType::U32, &[plan.exchange_words()])?;
+    let fill = &kernels::poison::ALL[0];
+    let packs = plan.words as u64 / 4;
+    let grid =
+        Grid::xyz((exchange.len() / plan.words) as u64, packs.div_ceil(fill.bounds.threads.into()), 1)?;
+    let args = (exchange.view_mut()?, packs as u32, columns as u32);
+    // SAFETY: whole sub-batches of whole packs.
+    unsafe { device.launch(fill, grid, args)? };
+    Ok(exchange)
+}
+
+/// The exchange of a plan for so many times, as kernels see it.
+fn ring(plan: &Plan, times: usize, patience: u32) -> Ring {
+    Ring { slots: plan.slots as u32, period: plan.period(times), words: plan.words as u32, patience }
+}
+
 fn typed<T: Element + Half + kernels::sequence::Instances + repack::Instances>(
     patience: u32,
     layer: &Layer,
@@ -36,15 +56,7 @@ fn typed<T: Element + Half + kernels::sequence::Instances + repack::Instances>(
 ) -> Result<()> {
     let device = gx.device();
     let [steps, batch, hidden] = layer.extents();
-    let exchange = Tensor::uninit(device, DType::U32, &[plan.exchange_words()])?;
-    let fill = &kernels::poison::ALL[0];
-    let packs = plan.words as u64 / 4;
-    let grid =
-        Grid::xyz((exchange.len() / plan.words) as u64, packs.div_ceil(fill.bounds.threads.into()), 1)?;
-    let args = (exchange.view_mut()?, packs as u32, (plan.blocks * plan.units) as u32);
-    // SAFETY: whole sub-batches of whole packs.
-    unsafe { device.launch(fill, grid, args)? };
-
+    let exchange = poisoned(device, plan, plan.blocks * plan.units)?;
     let (weight, weight_row) = packed_rows::<T>(layer.op, layer.weights.w_hh)?;
     let given = layer.given()?;
     let strides = results.y.strides();
@@ -58,12 +70,7 @@ fn typed<T: Element + Half + kernels::sequence::Instances + repack::Instances>(
         has: given.has,
         y_time: strides[0] as i64,
         y_row: strides[1] as i64,
-        ring: Ring {
-            slots: plan.slots as u32,
-            period: plan.period(steps),
-            words: plan.words as u32,
-            patience,
-        },
+        ring: ring(plan, steps, patience),
     };
     let kernel: &Kernel<kernels::sequence::Args<T>> = &kernels::sequence::kernels::<T>()[plan.index];
     let slot = device.wait_slot(layer.op)?;
@@ -89,10 +96,74 @@ fn typed<T: Element + Half + kernels::sequence::Instances + repack::Instances>(
     slot.finish()
 }
 
+/// Walks the steps backwards.
+pub fn walk_back(layer: &Layer, plan: &Plan, walked: &Walked) -> Result<()> {
+    match walked.gx.dtype() {
+        DType::F16 => typed_back::<half::f16>(layer, plan, walked),
+        _ => typed_back::<half::bf16>(layer, plan, walked),
+    }
+}
+
+fn typed_back<T: Element + Half + kernels::sequence_back::Instances + repack::Instances>(
+    layer: &Layer,
+    plan: &Plan,
+    walked: &Walked,
+) -> Result<()> {
+    let device = walked.gx.device();
+    let [steps, batch, hidden] = layer.extents();
+    let exchange = poisoned(device, plan, layer.kind.gates() * plan.blocks * plan.units)?;
+    let (weight, weight_row) = packed_rows::<T>(layer.op, &layer.turned()?)?;
+    let dy = walked.dy.map(words).transpose()?;
+    let given = [(dy.is_some(), has::Y), (layer.lengths.is_some(), has::LENGTHS)];
+    let p = Sequence {
+        steps: steps as u32,
+        batch: batch as u32,
+        hidden: hidden as u32,
+        weight_row: weight_row as u32,
+        subs: plan.subs as u32,
+        reverse: u32::from(layer.reverse),
+        has: given.iter().filter(|(is, _)| *is).fold(0, |bits, (_, bit)| bits | bit),
+        y_time: 0,
+        y_row: 0,
+        ring: ring(plan, steps + 1, PATIENCE),
+    };
+    let kernel: &Kernel<kernels::sequence_back::Args<T>> =
+        &kernels::sequence_back::kernels::<T>()[plan.index];
+    let slot = device.wait_slot(layer.op)?;
+    let args = (
+        weight.view()?,
+        walked.gx.view()?,
+        walked.gh.view()?,
+        walked.c.unwrap_or(walked.h).view()?,
+        read(dy.as_ref())?,
+        read(layer.lengths)?,
+        walked.dgx.view_mut()?,
+        write((layer.kind == Kind::Gru).then_some(walked.dgh))?,
+        walked.dh.view_mut()?,
+        write(walked.dc)?,
+        exchange.view_mut()?,
+        slot.view(),
+        p,
+    );
+    let grid = Grid::xyz(plan.blocks as u64, plan.groups as u64, 1)?.shared(plan.shared_bytes).cooperative();
+    // SAFETY: as in `typed`; the plan's blocks own whole chunks.
+    unsafe { device.launch(kernel, grid, args)? };
+    slot.finish()
+}
+
+/// A contiguous tensor that starts at a multiple of 4 bytes.
+fn words(tensor: &Tensor) -> Result<Tensor> {
+    if tensor.is_contiguous() && tensor.address().is_multiple_of(4) {
+        return Ok(tensor.clone());
+    }
+    let copy = Tensor::uninit(tensor.device(), tensor.dtype(), tensor.shape())?;
+    copy.copy_from(tensor)?;
+    Ok(copy)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Device;
     use crate::error::Error;
     use crate::ops::recurrent::RecurrentWeights;
     use crate::ops::recurrent::plan::{Choice, Target};

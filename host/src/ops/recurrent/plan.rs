@@ -7,9 +7,12 @@ use super::problem::Problem;
 use crate::device::Device;
 use crate::dtype::DType;
 use cuda_std::f16;
+use cuda_std::kernel::Kernel;
 use kernels_gpu::recurrent::{
-    BLOCK_UNITS, CHUNK, CHUNK_WORDS, COLUMNS, FLOAT_UNITS, WARPS, block_sequence, block_sequence_f32,
-    block_sequence_f32_shared_bytes, block_sequence_shared_bytes, sequence, sequence_shared_bytes, units,
+    BLOCK_UNITS, CHUNK, CHUNK_WORDS, COLUMNS, FLOAT_UNITS, PACK_UNITS, WARPS, block_backward,
+    block_backward_f32, block_backward_f32_shared_bytes, block_backward_shared_bytes, block_sequence,
+    block_sequence_f32, block_sequence_f32_shared_bytes, block_sequence_shared_bytes, sequence,
+    sequence_back, sequence_back_shared_bytes, sequence_shared_bytes, units, units_back,
 };
 
 /// A way of running a sequence.
@@ -59,6 +62,56 @@ pub struct Plan {
     pub(super) words: usize,
     /// Bytes of shared memory of a block.
     pub shared_bytes: u32,
+}
+
+/// A kernel whose blocks hold all weights.
+struct Held {
+    gates: usize,
+    /// The most hidden units.
+    units: usize,
+    /// Rows of a block.
+    rows: usize,
+    shared_bytes: u32,
+}
+
+impl Held {
+    fn half<A>(kernel: &Kernel<A>) -> Held {
+        let [gates, pairs, rows] = ["GATES", "PAIRS", "ROWS"].map(|name| kernel.constant(name));
+        let units = (CHUNK as usize * pairs).min(BLOCK_UNITS as usize);
+        Held { gates, units, rows, shared_bytes: block_sequence_shared_bytes(pairs, rows) }
+    }
+
+    fn half_back<A>(kernel: &Kernel<A>) -> Held {
+        let pairs = kernel.constant("PAIRS");
+        let of = Held::half(kernel);
+        Held { shared_bytes: block_backward_shared_bytes(of.gates, pairs, of.rows), ..of }
+    }
+
+    fn float<A>(kernel: &Kernel<A>, rows: usize) -> Held {
+        let [gates, packs, held] = ["GATES", "PACKS", "HELD"].map(|name| kernel.constant(name));
+        let units = (PACK_UNITS as usize * packs).min(FLOAT_UNITS as usize);
+        Held { gates, units, rows, shared_bytes: block_sequence_f32_shared_bytes(gates, packs, held, rows) }
+    }
+
+    fn float_back<A>(kernel: &Kernel<A>) -> Held {
+        let (packs, held) = (kernel.constant("PACKS"), kernel.constant("HELD"));
+        let of = Held::float(kernel, 1);
+        Held { shared_bytes: block_backward_f32_shared_bytes(of.gates, packs, held), ..of }
+    }
+}
+
+const NO_ROOM: &str = "the recurrent weights do not fit into registers";
+
+/// Why weights are not spread over blocks.
+fn not_spread(hidden: usize, dtype: DType) -> Option<&'static str> {
+    match (hidden, dtype) {
+        (0, _) => Some("there are no units"),
+        (_, DType::F32) => Some("tensor cores multiply 16-bit weights only"),
+        (hidden, _) if !hidden.is_multiple_of(2) => {
+            Some("an odd number of units has rows that start between words")
+        }
+        _ => None,
+    }
 }
 
 /// What the device has.
@@ -118,39 +171,59 @@ impl Plan {
 
     /// Every block holds all weights, and has rows of its own.
     fn block(problem: &Problem, target: Target) -> Plan {
+        // Instances of both 16-bit types are alike.
+        let (floats, halves) = (block_sequence_f32::kernels::<f32>(), block_sequence::kernels::<f16>());
+        let kernels: Vec<Held> = match problem.dtype {
+            DType::F32 => floats.iter().map(|of| Held::float(of, of.constant("ROWS"))).collect(),
+            _ => halves.iter().map(Held::half).collect(),
+        };
+        Plan::of_block(problem, target, &kernels)
+    }
+
+    /// The gradient: the first way that can serve.
+    pub(super) fn back(problem: &Problem, target: Target) -> Plan {
+        let plan = Plan::block_back(problem, target);
+        if plan.choice == Choice::Block { plan } else { Plan::persistent_back(problem, target) }
+    }
+
+    /// The gradient by the given way; where that cannot serve, by steps, with the reason.
+    pub(super) fn back_by(choice: Choice, problem: &Problem, target: Target) -> Plan {
+        match choice {
+            Choice::Block => Plan::block_back(problem, target),
+            Choice::Persistent => Plan::persistent_back(problem, target),
+            Choice::Steps => Plan::steps("asked for"),
+        }
+    }
+
+    /// The gradient: every block holds all weights.
+    fn block_back(problem: &Problem, target: Target) -> Plan {
+        let (floats, halves) = (block_backward_f32::kernels::<f32>(), block_backward::kernels::<f16>());
+        let kernels: Vec<Held> = match problem.dtype {
+            DType::F32 => floats.iter().map(|of| Held::float_back(of)).collect(),
+            _ => halves.iter().map(Held::half_back).collect(),
+        };
+        Plan::of_block(problem, target, &kernels)
+    }
+
+    /// With one of the kernels, in groups of growing weights: of the smallest that fit the one with the fewest rows a block, or
+    /// where the batch has more, with the most.
+    fn of_block(problem: &Problem, target: Target, kernels: &[Held]) -> Plan {
         let Problem { kind, dtype, batch, hidden, .. } = *problem;
         if hidden == 0 {
             return Plan::steps("there are no units");
         }
-        // Where rows are many, blocks with more of them at a time come round sooner.
         let enough = |rows: usize| batch <= rows * target.multiprocessors;
-        let chosen = if dtype == DType::F32 {
-            let kernels = block_sequence_f32::kernels::<f32>();
-            let fits = |&index: &usize| {
-                let kernel = &kernels[index];
-                kernel.constant("GATES") == kind.gates()
-                    && hidden <= (16 * kernel.constant("PACKS")).min(FLOAT_UNITS as usize)
-            };
-            let of = |index: usize| {
-                let (packs, rows) = (kernels[index].constant("PACKS"), kernels[index].constant("ROWS"));
-                (index, rows, block_sequence_f32_shared_bytes(packs, rows))
-            };
-            roomiest((0..kernels.len()).filter(fits).map(of), enough)
-        } else {
-            // Instances of both types are alike.
-            let kernels = block_sequence::kernels::<f16>();
-            let fits = |&index: &usize| {
-                let kernel = &kernels[index];
-                kernel.constant("GATES") == kind.gates()
-                    && hidden <= (CHUNK as usize * kernel.constant("PAIRS")).min(BLOCK_UNITS as usize)
-            };
-            let of = |index: usize| {
-                let (pairs, rows) = (kernels[index].constant("PAIRS"), kernels[index].constant("ROWS"));
-                (index, rows, block_sequence_shared_bytes(pairs, rows))
-            };
-            roomiest((0..kernels.len()).filter(fits).map(of), enough)
+        let fits = |of: &Held| {
+            of.gates == kind.gates() && hidden <= of.units && of.shared_bytes <= target.shared_bytes
         };
-        let Some((index, rows, shared_bytes)) = chosen else {
+        let mut chosen: Option<(usize, &Held)> = None;
+        for of in kernels.iter().enumerate().filter(|(_, of)| fits(of)) {
+            match chosen {
+                Some((_, best)) if enough(best.rows) || of.1.rows <= best.rows => break,
+                _ => chosen = Some(of),
+            }
+        }
+        let Some((index, &Held { rows, shared_bytes, .. })) = chosen else {
             return Plan::steps("the recurrent weights do not fit into the registers of one block");
         };
         if dtype == DType::F32 && !enough(MOST_TURNS * rows) {
@@ -164,14 +237,8 @@ impl Plan {
     /// Several blocks hold the weights, and wait for one another.
     fn persistent(problem: &Problem, target: Target) -> Plan {
         let Problem { kind, dtype, steps, batch, hidden, .. } = *problem;
-        if hidden == 0 {
-            return Plan::steps("there are no units");
-        }
-        if dtype == DType::F32 {
-            return Plan::steps("tensor cores multiply 16-bit weights only");
-        }
-        if !hidden.is_multiple_of(2) {
-            return Plan::steps("an odd number of units has rows that start between words");
+        if let Some(reason) = not_spread(hidden, dtype) {
+            return Plan::steps(reason);
         }
         // Instances of both types are alike.
         let kernels = sequence::kernels::<f16>();
@@ -181,28 +248,59 @@ impl Plan {
             kernel.constant("GATES") == kind.gates() && hidden <= columns
         };
         let Some(index) = (0..kernels.len()).find(fits) else {
-            return Plan::steps("the recurrent weights do not fit into registers");
+            return Plan::steps(NO_ROOM);
         };
         let tiles = kernels[index].constant("TILES");
         let units = units(kind.gates(), tiles) as usize;
         let blocks = hidden.div_ceil(units);
+        // What blocks own, and what they read: zeros beyond the units.
+        let read = kernels[index].constant("PAIRS") * WARPS as usize;
+        let words = (blocks * units).div_ceil(CHUNK as usize).max(read) * CHUNK_WORDS as usize;
+        let plan = Plan { choice: Choice::Persistent, index, units, blocks, words, ..Plan::steps("") };
+        plan.spread(batch, steps, target, |subs| sequence_shared_bytes(kind.gates(), tiles, subs))
+    }
+
+    /// The gradient: several blocks hold the weights, and wait for one another.
+    fn persistent_back(problem: &Problem, target: Target) -> Plan {
+        let Problem { kind, dtype, steps, batch, hidden, .. } = *problem;
+        if let Some(reason) = not_spread(hidden, dtype) {
+            return Plan::steps(reason);
+        }
+        let chunks = hidden.div_ceil(CHUNK as usize);
+        let kernels = sequence_back::kernels::<f16>();
+        let fits = |index: &usize| {
+            let kernel = &kernels[*index];
+            let held = kernel.constant("PAIRS") * WARPS as usize;
+            kernel.constant("GATES") == kind.gates() && kind.gates() * chunks <= held
+        };
+        let Some(index) = (0..kernels.len()).find(fits) else {
+            return Plan::steps(NO_ROOM);
+        };
+        let tiles = kernels[index].constant("TILES");
+        let units = units_back(tiles) as usize;
+        let blocks = chunks * CHUNK as usize / units;
+        let words = kind.gates() * chunks * CHUNK_WORDS as usize;
+        let plan = Plan { choice: Choice::Persistent, index, units, blocks, words, ..Plan::steps("") };
+        // What comes to the initial state is received, too.
+        plan.spread(batch, steps + 1, target, |subs| sequence_back_shared_bytes(kind.gates(), tiles, subs))
+    }
+
+    /// Deals the batch to groups of its blocks, for so many slots.
+    fn spread(self, batch: usize, steps: usize, target: Target, shared_bytes: impl Fn(u32) -> u32) -> Plan {
+        let Plan { blocks, words, .. } = self;
         if blocks > target.multiprocessors {
             return Plan::steps("the GPU has too few multiprocessors for the recurrent weights");
         }
         let columns = batch.div_ceil(COLUMNS as usize).max(1);
         let subs = columns.div_ceil(target.multiprocessors / blocks);
-        let shared_bytes = sequence_shared_bytes(kind.gates(), tiles, subs.min(MOST_SUBS) as u32);
+        let shared_bytes = shared_bytes(subs.min(MOST_SUBS) as u32);
         if subs > MOST_SUBS || shared_bytes > target.shared_bytes {
             return Plan::steps("a batch so large keeps the GPU busy with the product of each step");
         }
-        // What blocks own, and what they read: zeros beyond the units.
-        let read = kernels[index].constant("PAIRS") * WARPS as usize;
-        let words = (blocks * units).div_ceil(CHUNK as usize).max(read) * CHUNK_WORDS as usize;
         let groups = columns.div_ceil(subs);
         let most = (EXCHANGE_BYTES / (groups * subs * words * 4)).clamp(SLOTS[0], SLOTS[1]);
         let slots = if steps <= most { steps.max(1) } else { 1 << most.ilog2() };
-        let (choice, reason, rows) = (Choice::Persistent, "", subs * COLUMNS as usize);
-        Plan { choice, reason, index, units, blocks, groups, rows, subs, slots, words, shared_bytes }
+        Plan { groups, rows: subs * COLUMNS as usize, subs, slots, shared_bytes, ..self }
     }
 
     /// Steps after which slots are poisoned again; 0 where each is used once.
@@ -214,22 +312,6 @@ impl Plan {
     pub(super) fn exchange_words(&self) -> usize {
         self.slots * self.groups * self.subs * self.words
     }
-}
-
-/// Of kernels (index, rows of a block, bytes of shared memory) that fit equally, in groups of growing weights: the first of
-/// the smallest, or the one with most rows where that is not `enough`.
-fn roomiest(
-    fitting: impl Iterator<Item = (usize, usize, u32)>,
-    enough: impl Fn(usize) -> bool,
-) -> Option<(usize, usize, u32)> {
-    let mut chosen: Option<(usize, usize, u32)> = None;
-    for of in fitting {
-        match chosen {
-            Some((_, rows, _)) if enough(rows) || of.1 <= rows => break,
-            _ => chosen = Some(of),
-        }
-    }
-    chosen
 }
 
 impl fmt::Display for Plan {

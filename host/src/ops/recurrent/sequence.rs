@@ -68,8 +68,8 @@ pub struct RecurrentGradients<T = Tensor> {
 /// Rows of the batch may have lengths: beyond them y is 0 and h stays what it was, and the direction from the end
 /// begins at each row's own last step. Any strides of x, weights and initial states are accepted.
 ///
-/// All steps of a layer and direction run in one launch, with the recurrent weights in registers, while these fit: of up to
-/// 128 units (64 of an f32 LSTM) into each block, of f16 and bf16 otherwise spread over blocks that wait for one another (H even, up
+/// All steps of a layer and direction run in one launch, with the recurrent weights on chip, while these fit: of up to
+/// 128 units into each block, of f16 and bf16 otherwise spread over blocks that wait for one another (H even, up
 /// to 2048 for a GRU and 1024 for an LSTM, and as many multiprocessors as they need: [`gru_explain`]). Where they do not, each
 /// step is a product and a launch for the gates. In one launch h is carried in f32 and rounded where it is
 /// multiplied; by steps it is rounded after each. The same input gives the same bits on the same device.
@@ -127,7 +127,8 @@ pub fn lstm_explain<D: Described>(x: &D, parameters: &Recurrent<D>) -> Result<Pl
 /// The gradients of [`gru`] for its x and parameters, what it gave, and the gradients of that.
 ///
 /// Of the forward pass only y of each layer is needed. The gates' inputs of all steps are computed again, as two large
-/// products; then the steps are walked backwards with dh in f32, and the weights' gradients are large products, too. No
+/// products; then the steps are walked backwards with dh in f32, in one launch where
+/// the weights fit on chip as in the forward pass (spread over blocks up to 1024 units), and the weights' gradients are large products, too. No
 /// atomics: the same input gives the same bits.
 ///
 /// # Errors
@@ -168,13 +169,28 @@ fn of_time(problem: &Problem) -> [usize; 3] {
 
 fn plan(problem: &Problem, choice: Option<Choice>) -> Result<Plan> {
     let target = Target::of(problem.y.device());
-    let Some(choice) = choice else { return Ok(Plan::new(problem, target)) };
-    let plan = Plan::by(choice, problem, target);
-    if plan.choice != choice {
-        let (required, got) = (format!("one that can serve: {}", plan.reason), format!("{choice:?}"));
-        return Err(Error::Parameter { op: problem.op, arg: "choice", required, got });
+    match choice {
+        None => Ok(Plan::new(problem, target)),
+        Some(choice) => serving(problem, choice, Plan::by(choice, problem, target)),
     }
-    Ok(plan)
+}
+
+/// Of the gradient, which no blocks that wait for one another compute.
+/// Of the gradient.
+fn plan_back(problem: &Problem, choice: Option<Choice>) -> Result<Plan> {
+    let target = Target::of(problem.y.device());
+    match choice {
+        None => Ok(Plan::back(problem, target)),
+        Some(choice) => serving(problem, choice, Plan::back_by(choice, problem, target)),
+    }
+}
+
+fn serving(problem: &Problem, choice: Choice, plan: Plan) -> Result<Plan> {
+    if plan.choice == choice {
+        return Ok(plan);
+    }
+    let (required, got) = (format!("one that can serve: {}", plan.reason), format!("{choice:?}"));
+    Err(Error::Parameter { op: problem.op, arg: "choice", required, got })
 }
 
 /// Everything on x's stream.
@@ -285,6 +301,7 @@ fn gradients(
     upstream: &Upstream,
 ) -> Result<RecurrentGradients> {
     let problem = Problem::new(op, kind, x, parameters)?;
+    let plan = plan_back(&problem, parameters.choice)?;
     let desc = x.desc();
     let like = |arg, tensor: &Tensor, wanted: &[usize]| operand(op, arg, tensor.desc(), desc, wanted);
     like("y", &results.y, problem.y.shape())?;
@@ -339,7 +356,7 @@ fn gradients(
                 reverse: direction == 1,
             };
             let upward = Upward { dy: dy.as_ref().map(part).transpose()?, dh: own(&dh_n)?, dc: own(&dc_n)? };
-            let back = backward::run(&of, &part(y)?, upward, sum.as_ref())?;
+            let back = backward::run(&of, &plan, &part(y)?, upward, sum.as_ref())?;
             state(&problem, &dh0, index)?.copy_from(&back.dh)?;
             if let (Some(dc0), Some(dc)) = (own(&dc0)?, &back.dc) {
                 dc0.copy_from(dc)?;

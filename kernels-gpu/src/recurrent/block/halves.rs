@@ -6,18 +6,18 @@
 
 use super::BlockSequence;
 use super::walk::{Operands, Place, shared_bytes, walk};
+use crate::recurrent::exchange::CHUNK;
 use crate::recurrent::has;
 use crate::recurrent::persistent::{WARPS, load_weights};
-use crate::recurrent::exchange::CHUNK;
 use cuda_std::prelude::*;
 
 /// Units of a warp.
-const UNITS: u32 = 16;
+pub(super) const UNITS: u32 = 16;
 /// Units of a block.
 pub const BLOCK_UNITS: u32 = WARPS * UNITS;
 
 /// Elements from a row of h to the next: two rows' 64 bytes lie in 32 banks.
-const fn pitch(pairs: usize) -> u32 {
+pub(super) const fn pitch(pairs: usize) -> u32 {
     (pairs as u32 / 2 * 2 + 1) * CHUNK
 }
 
@@ -28,7 +28,7 @@ pub const fn block_sequence_shared_bytes(pairs: usize, rows: usize) -> u32 {
 
 /// The place of a lane's element `i`: of eight rows it has two, of the warp's upper and lower units; of fewer those that
 /// are left when lanes with the same share them.
-const fn place(rows: usize, turn: u32, i: usize) -> (u32, u32) {
+pub(super) const fn place(rows: usize, turn: u32, i: usize) -> (u32, u32) {
     let i = i as u32;
     match rows {
         8 => (i / 2, turn * 2 + i % 2),
@@ -39,13 +39,17 @@ const fn place(rows: usize, turn: u32, i: usize) -> (u32, u32) {
 
 /// A lane's element `i` of a tile.
 #[inline(always)]
-fn pick<const ROWS: usize>(tile: [f32; 4], turn: u32, i: usize) -> f32 {
+pub(super) fn pick<const ROWS: usize>(tile: [f32; 4], turn: u32, i: usize) -> f32 {
     let halves = |j: usize| if turn < 2 { tile[j] } else { tile[2 + j] };
     match ROWS {
         8 => tile[i],
         4 => halves(i),
         _ => {
-            if turn % 2 == 0 { halves(0) } else { halves(1) }
+            if turn % 2 == 0 {
+                halves(0)
+            } else {
+                halves(1)
+            }
         }
     }
 }

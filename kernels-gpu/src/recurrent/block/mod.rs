@@ -11,15 +11,22 @@
 //! Rows of the batch beyond their length keep h, and have y 0. In reverse, the steps are taken from the last time to
 //! the first.
 //!
+//! Backwards, a step's gradients of gh go to the step before in the same way: dh\[t\] gets dgh\[t\]·w_hh.
+//!
 //! Floor of a step: on tensor cores GATES·H² products of eight rows at 1024 a cycle, whether all eight rows exist or not: 0.2 µs
 //! for a GRU of 128 units; in f32 GATES·H² products a row at 128 a cycle.
 
 mod floats;
+mod floats_back;
 mod halves;
+mod halves_back;
 mod walk;
+mod walk_back;
 
 pub use floats::*;
+pub use floats_back::*;
 pub use halves::*;
+pub use halves_back::*;
 
 use cuda_std::plain_parameter;
 
@@ -37,9 +44,9 @@ pub struct BlockSequence {
     pub weight_row: u32,
     /// Whether the steps begin at the last time.
     pub reverse: u32,
-    /// Bits of [`has`](super::has).
+    /// Bits of [`has`](super::has); backwards only that of lengths.
     pub has: u32,
-    /// Elements from a time of y to the next, and from a row to the next.
+    /// Elements from a time of y, or of its gradient, to the next, and from a row to the next.
     pub y_time: i64,
     /// See `y_time`.
     pub y_row: i64,

@@ -57,9 +57,8 @@ pub unsafe fn walk<T: Float, const GATES: usize, const OWN: usize>(
     let (mut exists, mut in_shared) = ([false; OWN], [0; OWN]);
     let (mut in_gx, mut in_y) = ([0usize; OWN], [0i64; OWN]);
     let time_of = |step: u32| if p.reverse == 0 { step } else { p.steps - 1 - step };
-    let state_at = |i: usize| {
-        (first_row + places[i].row) as usize * p.hidden as usize + places[i].unit as usize
-    };
+    let state_at =
+        |i: usize| (first_row + places[i].row) as usize * p.hidden as usize + places[i].unit as usize;
 
     // SAFETY: the caller's contract. h of a step is written to one buffer while that of the step before is read from the other; a
     // barrier lies between a step and the next.
@@ -79,7 +78,7 @@ pub unsafe fn walk<T: Float, const GATES: usize, const OWN: usize>(
             let (row, unit) = ((first_row + row).min(p.batch - 1), unit.min(p.hidden - 1));
             in_gx[i] = row as usize * GATES * p.hidden as usize + unit as usize;
             in_y[i] = i64::from(row) * p.y_row + i64::from(unit);
-            length[i] = lengths_of(of.lengths, row, p);
+            length[i] = length_of(of.lengths, row, p);
             let initial = |from: Global<T>, bit: u32| {
                 T::from_bits(from.get_bits_if(exists[i] & (p.has & bit != 0), state_at(i), 0)).to_f32()
             };
@@ -155,7 +154,7 @@ pub unsafe fn walk<T: Float, const GATES: usize, const OWN: usize>(
 /// # Safety
 /// The row exists, as do lengths where `p.has` says so.
 #[inline(always)]
-unsafe fn lengths_of(lengths: Global<i32>, row: u32, p: &BlockSequence) -> i32 {
+pub unsafe fn length_of(lengths: Global<i32>, row: u32, p: &BlockSequence) -> i32 {
     // SAFETY: the caller's contract.
     unsafe { lengths.get_bits_if(p.has & has::LENGTHS != 0, row as usize, p.steps) as i32 }
 }

@@ -1,0 +1,356 @@
+//! The gradient of all steps of a sequence in one launch: as [`persistent`](super::persistent), backwards.
+//!
+//! dh\[t\] = dh\[t + 1\]·∂h'/∂h + dgh\[t\]·w_hh + dy\[t − 1\], for f16 and bf16 with sums, slopes and the carried dh and dc in f32; dgh is
+//! rounded where it is multiplied and where it leaves.
+//!
+//! What blocks give one another is dgh of a step: GATES times as much as h. A block's units are the rows of its A fragments, and
+//! the columns are those of all gates: of each gate a whole number of chunks, dealt to the warps in turn, `PAIRS` each.
+//!
+//! Launch: cooperative, grid (blocks of a group, groups), [`sequence_back_shared_bytes`] of dynamic shared memory; the exchange
+//! poisoned.
+//!
+//! Floor of a step: each block reads its group's dgh from L2.
+
+use super::exchange::{CHUNK, CHUNK_WORDS, COLUMNS, POISON, ask, receive, send, word};
+use super::math::slopes;
+use super::persistent::{AHEAD, NOT_YET, ROUND, Sequence, WARPS, clean, pitch, total};
+use super::{GRU, has};
+use cuda_std::atomic::{Ordering, Scope};
+use cuda_std::bits;
+use cuda_std::prelude::*;
+
+/// Operands of a step: gx and gh of all gates, what the step began with, dy.
+const fn operands(gates: usize) -> u32 {
+    2 * gates as u32 + 2
+}
+
+/// Hidden units of a block with so many tiles of 16 rows.
+pub const fn units_back(tiles: usize) -> u32 {
+    tiles as u32 * 16
+}
+
+/// Bytes of shared memory.
+pub const fn sequence_back_shared_bytes(gates: usize, tiles: usize, subs: u32) -> u32 {
+    Layout::new(gates, tiles, subs).end
+}
+
+/// Where things lie in shared memory, in bytes.
+#[derive(Clone, Copy)]
+struct Layout {
+    dh: u32,
+    dc: u32,
+    lengths: u32,
+    patience: u32,
+    operands: u32,
+    end: u32,
+}
+
+impl Layout {
+    /// Two buffers of sums first.
+    #[inline(always)]
+    const fn new(gates: usize, tiles: usize, subs: u32) -> Layout {
+        let owners = COLUMNS * units_back(tiles);
+        let state = subs * owners * 4;
+        let dh = 2 * WARPS * COLUMNS * pitch(tiles) * 4;
+        let dc = dh + state;
+        let lengths = dc + if gates == GRU { 0 } else { state };
+        let patience = lengths + subs * COLUMNS * 4;
+        let first = patience + WARPS * 4;
+        Layout {
+            dh,
+            dc,
+            lengths,
+            patience,
+            operands: first,
+            end: first + AHEAD * subs * operands(gates) * owners * 2,
+        }
+    }
+}
+
+/// Walks the steps backwards: dgx and dgh of all of them, and the gradients of h and c before the first in place of those after the
+/// last. Row (gate, unit) of `weight` is what the unit's h does to the gate of each unit: w_hh with each gate's `[hidden, hidden]`
+/// turned over. Of an LSTM dgx is that of gh, too, and dgh is not written. `p` has no y; its ring is used for a step more.
+///
+/// # Safety
+/// gx, gh, dgx, dgh `[steps, batch, GATES·hidden]`, state (h of a GRU, c of an LSTM, before each step) and dy
+/// `[steps, batch, hidden]`, dh (and dc) `[batch, hidden]`, contiguous, each starting at a multiple of 4 bytes; all blocks
+/// of the grid run at once, blocks of a group own whole chunks that hold all units, groups all rows; the exchange holds
+/// `ring.slots` slots, all poisoned.
+#[kernel(
+    family = "recurrent",
+    types = [f16, bf16],
+    instances = [
+        { GATES: 3, TILES: 1, PAIRS: 4; threads: 256, min_blocks: 1 },
+        { GATES: 3, TILES: 1, PAIRS: 8; threads: 256, min_blocks: 1 },
+        { GATES: 3, TILES: 2, PAIRS: 12; threads: 256, min_blocks: 1 },
+        { GATES: 4, TILES: 1, PAIRS: 4; threads: 256, min_blocks: 1 },
+        { GATES: 4, TILES: 1, PAIRS: 8; threads: 256, min_blocks: 1 },
+        { GATES: 4, TILES: 1, PAIRS: 16; threads: 256, min_blocks: 1 },
+    ],
+)]
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn sequence_back<T: Half, const GATES: usize, const TILES: usize, const PAIRS: usize>(
+    weight: Global<T>,
+    gx: Global<T>,
+    gh: Global<T>,
+    state: Global<T>,
+    dy: Global<T>,
+    lengths: Global<i32>,
+    dgx: GlobalMut<T>,
+    dgh: GlobalMut<T>,
+    dh: GlobalMut<f32>,
+    dc: GlobalMut<f32>,
+    exchange: GlobalMut<u32>,
+    fault: GlobalMut<u64>,
+    p: Sequence,
+) {
+    const { assert!(PAIRS.is_multiple_of(ROUND)) };
+    let units = const { units_back(TILES) };
+    let pitch = const { pitch(TILES) };
+    let is_lstm = const { GATES != GRU };
+    // Of several sub-batches the next one's is asked for before the slopes of this one: who sends it has done so.
+    let is_early = const { TILES == 2 };
+    let (lane, warp, tid) = (warp::lane_id(), warp::warp_id(), thread::thread_idx_x());
+    let (block, group) = (thread::block_idx_x(), thread::block_idx_y());
+    // A thread's unit and row of each sub-batch; threads beyond have none.
+    let owners = COLUMNS * units;
+    let owns = tid < owners;
+    let (column, own) = (tid / units, tid % units);
+    let unit = block * units + own;
+    let first_row = group * p.subs * COLUMNS + column;
+    let exists = |row: u32| owns & (unit < p.hidden) & (row < p.batch);
+    let sends = owns & (own % 2 == 0);
+    // Chunks of a gate.
+    let chunks = thread::grid_dim_x() * units / CHUNK;
+
+    // SAFETY: the caller's contract. Sums are written to one of two buffers in turn, and read behind the barrier; a buffer is
+    // written again behind the next barrier, which readers reach when they are done. What else lies in shared memory is
+    // written and read by one thread, or by lanes of one warp with a collective in between.
+    unsafe {
+        let layout = Layout::new(GATES, TILES, p.subs);
+        let sums = Shared::<f32>::dynamic(0, 2 * WARPS * COLUMNS * pitch);
+        let of_dh = Shared::<f32>::dynamic(layout.dh, p.subs * owners);
+        let of_dc = Shared::<f32>::dynamic(layout.dc, p.subs * owners);
+        let of_lengths = Shared::<i32>::dynamic(layout.lengths, p.subs * COLUMNS);
+        let of_patience = Shared::<u32>::dynamic(layout.patience, WARPS);
+        let fetched = Shared::<T>::dynamic(layout.operands, AHEAD * p.subs * operands(GATES) * owners);
+
+        // An exchange has fewer than 2^32 words.
+        let sub_at = |slot: u32, sub: u32| {
+            ((slot * thread::grid_dim_y() + thread::block_idx_y()) * p.subs + sub) * p.ring.words
+        };
+        let own_word = unit / CHUNK * CHUNK_WORDS + column * (CHUNK / 2) + unit % CHUNK / 2;
+        let send_all = |slot: u32, sub: u32, words: [u32; GATES]| {
+            if sends {
+                let at = sub_at(slot, sub) + bits::opaque(own_word);
+                for gate in 0..GATES {
+                    send(exchange, (at + gate as u32 * chunks * CHUNK_WORDS) as usize, words[gate]);
+                }
+            }
+        };
+        let time_of = |back: u32| if p.reverse == 0 { p.steps - 1 - back } else { back };
+        let row_at = |back: u32, sub: u32| {
+            time_of(back) as usize * p.batch as usize + (first_row + sub * COLUMNS) as usize
+        };
+        let place_of = |back: u32, sub: u32, operand: u32| {
+            ((back % AHEAD * p.subs + sub) * operands(GATES) + operand) * owners + tid
+        };
+        // Two units of each operand a thread of an even unit; beyond the first step there is nothing to wait for.
+        let fetch = |back: u32, sub: u32| {
+            if sends & (back < p.steps) {
+                let exists = exists(first_row + sub * COLUMNS);
+                let (row, hidden) = (row_at(back, sub), p.hidden as usize);
+                for gate in 0..GATES {
+                    let from = (row * GATES + gate) * hidden + unit as usize;
+                    fetched.copy_4_async(place_of(back, sub, gate as u32), gx, from, exists);
+                    fetched.copy_4_async(place_of(back, sub, (GATES + gate) as u32), gh, from, exists);
+                }
+                let from = row * hidden + unit as usize;
+                fetched.copy_4_async(place_of(back, sub, 2 * GATES as u32), state, from, exists);
+                let has = exists & (p.has & has::Y != 0);
+                fetched.copy_4_async(place_of(back, sub, 2 * GATES as u32 + 1), dy, from, has);
+            }
+            async_copy::commit();
+        };
+
+        if tid < p.subs * COLUMNS {
+            let row = group * p.subs * COLUMNS + tid;
+            let has = p.has & has::LENGTHS != 0 && row < p.batch;
+            of_lengths.set(tid, lengths.get_bits_if(has, row as usize, p.steps) as i32);
+        }
+        if lane == 0 {
+            of_patience.set(warp, p.ring.patience);
+        }
+        for sub in 0..p.subs {
+            let row = first_row + sub * COLUMNS;
+            let at = row as usize * p.hidden as usize + unit as usize;
+            if owns {
+                let given = |from: GlobalMut<f32>| if exists(row) { from.get(at) } else { 0.0 };
+                of_dh.set(sub * owners + tid, given(dh));
+                if is_lstm {
+                    of_dc.set(sub * owners + tid, given(dc));
+                }
+            }
+            // Nothing comes from behind the last step.
+            send_all(0, sub, [0; GATES]);
+        }
+        for back in 0..AHEAD {
+            for sub in 0..p.subs {
+                fetch(back, sub);
+            }
+        }
+        // Last: what comes before is done with its registers.
+        let first_chunk = warp * PAIRS as u32;
+        let last_chunk = GATES as u32 * chunks - 1;
+        let mut held = [[[[0u32; 4]; 2]; PAIRS]; TILES];
+        for pair in 0..PAIRS {
+            // A warp's chunks beyond the last: weights of 0.
+            let chunk = first_chunk + pair as u32;
+            let (mut gate, mut of_gate) = (0, chunk);
+            for _ in 1..GATES {
+                if of_gate >= chunks {
+                    (gate, of_gate) = (gate + 1, of_gate - chunks);
+                }
+            }
+            let k = of_gate * CHUNK + lane % 4 * 8;
+            for tile in 0..TILES {
+                let first = block * units + tile as u32 * 16 + lane / 4;
+                let pack = |unit: u32| {
+                    let at = (gate * p.hidden + unit) as usize * p.weight_row as usize + k as usize;
+                    let exists = (chunk <= last_chunk) & (unit < p.hidden) & (k < p.hidden);
+                    weight.get_pack_if(exists, at, 0)
+                };
+                let (a, b) = (pack(first), pack(first + 8));
+                held[tile][pair][0] = [a[0], b[0], a[1], b[1]];
+                held[tile][pair][1] = [a[2], b[2], a[3], b[3]];
+            }
+        }
+        thread::sync_threads();
+
+        let pack_of = |slot: u32, sub: u32, pair: usize| {
+            // What weights of 0 are multiplied by only has to be there.
+            let chunk = (bits::opaque(first_chunk) + pair as u32).min(last_chunk);
+            (sub_at(slot, sub) + chunk * CHUNK_WORDS + lane * 4) as usize
+        };
+        // One loop for steps and sub-batches: what an outer one would keep for the inner, the weights leave no registers for.
+        let (mut slot, mut sub, mut back, mut buffer) = (0, 0, 0, 0);
+        let ask = |slot: u32, sub: u32, round: usize| {
+            ask::<ROUND>(exchange, |i| pack_of(slot, sub, round * ROUND + i), ROUND)
+        };
+        let mut asked = NOT_YET;
+        let after = |slot: u32| if slot + 1 == p.ring.slots { 0 } else { slot + 1 };
+        while back <= p.steps {
+            if sub == 0 && p.ring.period != 0 && slot & (p.ring.period - 1) == 0 {
+                clean(&p, slot, back, |slot, sub| send_all(slot, sub, [POISON; GATES]));
+                thread::device_fence();
+            }
+            if !is_early {
+                asked = ask(slot, sub, 0);
+            }
+            let of_warp = (buffer * WARPS + warp) * COLUMNS * pitch + lane % 4 * 2 * pitch + lane / 4;
+            let mut products = [[0.0f32; 4]; TILES];
+            for round in 0..const { PAIRS / ROUND } {
+                let at = |i| pack_of(slot, sub, round * ROUND + i);
+                let (dgh, received) = receive(exchange, at, asked, || of_patience.get(warp));
+                if !received {
+                    // As in `sequence`.
+                    warp::sync_warp(u32::MAX);
+                    if lane == 0 {
+                        let seen = (u64::from(back) << 32) | u64::from(block);
+                        fault.atomic_min(0, seen, Ordering::Relaxed, Scope::Device);
+                        of_patience.set(warp, 0);
+                    }
+                    warp::sync_warp(u32::MAX);
+                }
+                if round + 1 < const { PAIRS / ROUND } {
+                    asked = ask(slot, sub, round + 1);
+                }
+                for i in 0..ROUND {
+                    for half in 0..2 {
+                        for tile in 0..TILES {
+                            let weights = held[tile][round * ROUND + i][half];
+                            let of_gh = [dgh[i][2 * half], dgh[i][2 * half + 1]];
+                            products[tile] = T::multiply(weights, of_gh, products[tile]);
+                        }
+                    }
+                }
+            }
+            for tile in 0..TILES {
+                let at = of_warp + tile as u32 * 16;
+                sums.set(at, products[tile][0]);
+                sums.set(at + pitch, products[tile][1]);
+                sums.set(at + 8, products[tile][2]);
+                sums.set(at + pitch + 8, products[tile][3]);
+            }
+            let next_sub = if sub + 1 == p.subs { 0 } else { sub + 1 };
+            let next_slot = if next_sub == 0 { after(slot) } else { slot };
+            if is_early {
+                asked = ask(next_slot, next_sub, 0);
+            }
+            // This step's have been followed by those of the other sub-batches and of the next step.
+            if p.subs == 1 {
+                async_copy::wait::<1>();
+            } else {
+                async_copy::wait::<3>();
+            }
+            thread::sync_threads();
+
+            if owns {
+                let at = buffer * WARPS * COLUMNS * pitch + column * pitch + own;
+                let own_state = sub * owners + tid;
+                let mut dh = of_dh.get(own_state) + total(|part| sums.get(at + part * COLUMNS * pitch));
+                if back < p.steps {
+                    let get = |operand: usize| fetched.get(place_of(back, sub, operand as u32)).to_f32();
+                    let (mut gx, mut gh) = ([0.0; GATES], [0.0; GATES]);
+                    for gate in 0..GATES {
+                        gx[gate] = get(gate);
+                        gh[gate] = get(GATES + gate);
+                    }
+                    let state = get(2 * GATES);
+                    let dc = if is_lstm { of_dc.get(own_state) } else { 0.0 };
+                    let slopes = slopes(gx, gh, (state, state), (dh + get(2 * GATES + 1), dc));
+                    let active = (time_of(back) as i32) < of_lengths.get(sub * COLUMNS + column);
+                    dh = if active { slopes.dh } else { dh };
+                    if is_lstm && active {
+                        of_dc.set(own_state, slopes.dc);
+                    }
+                    let mut words = [0; GATES];
+                    let mut to_h = [0.0; GATES];
+                    for gate in 0..GATES {
+                        to_h[gate] = if active { slopes.dgh[gate] } else { 0.0 };
+                        let next = warp::warp_shuffle_xor(u32::MAX, to_h[gate], 1, warp::SIZE).0;
+                        words[gate] = word::<T>(to_h[gate], next);
+                    }
+                    send_all(after(slot), sub, words);
+                    let exists = exists(first_row + sub * COLUMNS);
+                    let at = row_at(back, sub) * GATES * p.hidden as usize + unit as usize;
+                    for gate in 0..GATES {
+                        let at = at + gate * p.hidden as usize;
+                        let to_x = if active { slopes.dgx[gate] } else { 0.0 };
+                        dgx.set_if(exists, at, T::from_f32(to_x));
+                        if !is_lstm {
+                            dgh.set_if(exists, at, T::from_f32(to_h[gate]));
+                        }
+                    }
+                }
+                of_dh.set(own_state, dh);
+                // The other lane of a word has read it.
+                warp::sync_warp(u32::MAX);
+            }
+            fetch(back + AHEAD, sub);
+            buffer ^= 1;
+            back += u32::from(next_sub == 0);
+            (slot, sub) = (next_slot, next_sub);
+        }
+        for sub in 0..p.subs {
+            let row = first_row + sub * COLUMNS;
+            let at = row as usize * p.hidden as usize + unit as usize;
+            if exists(row) {
+                dh.set(at, of_dh.get(sub * owners + tid));
+                if is_lstm {
+                    dc.set(at, of_dc.get(sub * owners + tid));
+                }
+            }
+        }
+    }
+}
