@@ -38,7 +38,8 @@ fn check(network: &Network, upstream: &Upstream, choice: Option<Choice>) -> Resu
     let again = run(shape.kind, &network.x, &parameters, upstream)?;
     let close = |name: &str, got: &Tensor, again: &Tensor, want: &[f64]| -> Result<()> {
         let what = format!("{name} of {shape:?} {choice:?}");
-        assert_within(&got.to_f64()?, want, |_| gradient_tolerance(shape.dtype, want), &what);
+        let tolerance = gradient_tolerance(shape.dtype, want);
+        assert_within(&got.to_f64()?, want, |_| tolerance, &what);
         assert_same(&again.to_bytes()?, &got.to_bytes()?, &what);
         Ok(())
     };

@@ -1,9 +1,9 @@
 //! All steps in one launch, of blocks that wait for one another; forward and backward.
 
-use super::Kind;
 use super::backward::Walked;
 use super::layer::{Layer, Results};
 use super::plan::{PATIENCE, Plan};
+use super::{Kind, dense};
 use crate::device::Device;
 use crate::dtype::{DType, Element};
 use crate::error::Result;
@@ -153,11 +153,12 @@ fn typed_back<T: Element + Half + kernels::sequence_back::Instances + repack::In
 
 /// A contiguous tensor that starts at a multiple of 4 bytes.
 fn words(tensor: &Tensor) -> Result<Tensor> {
-    if tensor.is_contiguous() && tensor.address().is_multiple_of(4) {
-        return Ok(tensor.clone());
+    let tensor = dense(tensor)?;
+    if tensor.address().is_multiple_of(4) {
+        return Ok(tensor);
     }
     let copy = Tensor::uninit(tensor.device(), tensor.dtype(), tensor.shape())?;
-    copy.copy_from(tensor)?;
+    copy.copy_from(&tensor)?;
     Ok(copy)
 }
 
