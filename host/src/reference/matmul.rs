@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::ops::{self, Matmul};
 use crate::tensor::Tensor;
+use rayon::prelude::*;
 
 /// The result of [`ops::matmul()`], row-major.
 pub fn matmul(a: &Tensor, b: &Tensor, parameters: &Matmul) -> Result<Vec<f64>> {
@@ -30,16 +31,16 @@ pub fn matmul(a: &Tensor, b: &Tensor, parameters: &Matmul) -> Result<Vec<f64>> {
 
 /// The products of `count` pairs of matrices with rows along k, `[m, k]` and `[n, k]`.
 pub(super) fn products([m, n, k]: [usize; 3], count: usize, a: &[f64], b: &[f64]) -> Vec<f64> {
-    let row = |of: &[f64], row: usize| of[row * k..(row + 1) * k].to_vec();
-    let mut out = Vec::with_capacity(count * m * n);
-    for product in 0..count {
-        for i in 0..m {
-            let left = row(a, product * m + i);
-            for j in 0..n {
-                let at = (product * n + j) * k;
-                out.push(left.iter().zip(&b[at..at + k]).map(|(a, b)| a * b).sum());
-            }
-        }
+    let mut out = vec![0.0; count * m * n];
+    if n == 0 {
+        return out;
     }
+    out.par_chunks_mut(n).enumerate().for_each(|(row, out)| {
+        let (left, first) = (&a[row * k..][..k], row / m * n);
+        for (j, out) in out.iter_mut().enumerate() {
+            let right = &b[(first + j) * k..][..k];
+            *out = left.iter().zip(right).map(|(a, b)| a * b).sum();
+        }
+    });
     out
 }

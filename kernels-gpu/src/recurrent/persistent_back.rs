@@ -248,7 +248,9 @@ pub unsafe fn sequence_back<T: Half, const GATES: usize, const TILES: usize, con
                 asked = ask(slot, sub, 0);
             }
             let of_warp = (buffer * WARPS + warp) * COLUMNS * pitch + lane % 4 * 2 * pitch + lane / 4;
-            let mut products = [[0.0f32; 4]; TILES];
+            // Of a single tile, two sums in turn: products that wait for one another are fewer.
+            let chains = const { if TILES == 1 { 2 } else { 1 } };
+            let mut products = [[[0.0f32; 4]; 2]; TILES];
             for round in 0..const { PAIRS / ROUND } {
                 let at = |i| pack_of(slot, sub, round * ROUND + i);
                 let (dgh, received) = receive(exchange, at, asked, || of_patience.get(warp));
@@ -270,17 +272,24 @@ pub unsafe fn sequence_back<T: Half, const GATES: usize, const TILES: usize, con
                         for tile in 0..TILES {
                             let weights = held[tile][round * ROUND + i][half];
                             let of_gh = [dgh[i][2 * half], dgh[i][2 * half + 1]];
-                            products[tile] = T::multiply(weights, of_gh, products[tile]);
+                            let chain = half % chains;
+                            products[tile][chain] = T::multiply(weights, of_gh, products[tile][chain]);
                         }
                     }
                 }
             }
             for tile in 0..TILES {
+                let mut product = products[tile][0];
+                if const { TILES == 1 } {
+                    for i in 0..4 {
+                        product[i] += products[tile][1][i];
+                    }
+                }
                 let at = of_warp + tile as u32 * 16;
-                sums.set(at, products[tile][0]);
-                sums.set(at + pitch, products[tile][1]);
-                sums.set(at + 8, products[tile][2]);
-                sums.set(at + pitch + 8, products[tile][3]);
+                sums.set(at, product[0]);
+                sums.set(at + pitch, product[1]);
+                sums.set(at + 8, product[2]);
+                sums.set(at + pitch + 8, product[3]);
             }
             let next_sub = if sub + 1 == p.subs { 0 } else { sub + 1 };
             let next_slot = if next_sub == 0 { after(slot) } else { slot };
