@@ -61,7 +61,6 @@ walked_kernel!(
     add_layer_norm_walked,
     [
         { PACKED: 1, LANES: 512, PACKS: 4, STAGES: 2; threads: 512, min_blocks: 1 },
-        { PACKED: 0, LANES: 32, PACKS: 4, STAGES: 2; threads: 128, min_blocks: 3 },
         { PACKED: 0, LANES: 128, PACKS: 4, STAGES: 2; threads: 128, min_blocks: 3 },
     ]
 );

@@ -4,8 +4,9 @@ use super::plan::{Cut, RowShape};
 use kernels_gpu::rows::{side_by_side, sums_fit, takes_third, walked_shared_bytes};
 
 /// Rows of a block where there is nothing to add up along columns: enough that reading the vectors costs little, and few
-/// enough that multiprocessors that are done early find more.
+/// enough that multiprocessors that are done early find more. Vectors of rows that are not aligned are read by single elements.
 const ROWS: usize = 4;
+const RAGGED_ROWS: usize = 16;
 /// Blocks of a grid for few rows.
 const FEW_BLOCKS: usize = 264;
 /// Rows that are added up along columns in a block, so that partial sums are few beside what is read; fewer where the grid would
@@ -70,7 +71,8 @@ impl Walk {
     pub fn blocks(&self, shape: WalkShape) -> usize {
         let in_turn = self.rows.div_ceil(shape.side_by_side());
         if self.sums == 0 {
-            return in_turn.div_ceil(ROWS).max(in_turn.min(FEW_BLOCKS));
+            let rows = if shape.packed { ROWS } else { RAGGED_ROWS };
+            return in_turn.div_ceil(rows).max(in_turn.min(FEW_BLOCKS));
         }
         let least = (in_turn / ENOUGH_BLOCKS).clamp(1, ENOUGH_ROWS);
         in_turn.div_ceil(least).clamp(1, MULTIPROCESSORS * shape.min_blocks as usize)
@@ -204,8 +206,10 @@ mod tests {
     fn blocks_of_sums_fill_the_gpu_and_no_more() {
         let (walk, shape) = (walk(256), SHAPES[0]);
         let blocks = |rows| Walk { rows, ..walk }.blocks(shape);
-        assert_eq!([1, 4, 5, 528, 10_000, 1_000_000].map(blocks), [1, 1, 2, 132, 139, 264]);
+        assert_eq!([1, 4, 5, 528, 10_000, 1_000_000].map(blocks), [1, 1, 2, 132, 157, 264]);
         let forward = |rows| Walk { rows, sums: 0, ..walk }.blocks(SHAPES[2]);
         assert_eq!([1, 264, 300, 4000].map(forward), [1, 264, 264, 1000]);
+        let ragged = |rows| Walk { rows, sums: 0, ..walk }.blocks(SHAPES[4]);
+        assert_eq!([100, 8000].map(ragged), [100, 500]);
     }
 }
