@@ -156,6 +156,30 @@ on_each_device! {
         Ok(())
     }
 
+    /// More rows than blocks, of lengths around those that are walked: each block has several, which begin at any place of a pack.
+    fn rows_that_are_walked_are_right(device: &Device) -> Result<()> {
+        let mut random = Random::new(206);
+        for (dtype, shape) in [
+            (DType::F16, [290, 521]),
+            (DType::BF16, [530, 1021]),
+            (DType::BF16, [290, 2051]),
+            (DType::F16, [290, 4095]),
+            (DType::BF16, [300, 4104]),
+            (DType::F32, [300, 4100]),
+            (DType::F32, [266, 8200]),
+        ] {
+            let x = Layout::Dense.random(device, dtype, shape, (-6.0, 6.0), &mut random)?;
+            let residual = Layout::Dense.random(device, dtype, shape, (-6.0, 6.0), &mut random)?;
+            let mut vector = || floats(device, dtype, &shape[1..], &random.floats(shape[1], -2.0, 2.0));
+            let (weight, bias, input_bias) = (vector()?, vector()?, vector()?);
+            let parameters = LayerNorm { weight: Some(&weight), bias: Some(&bias), eps: 1e-5 };
+            check(&x, &parameters, Layout::Dense, "walked")?;
+            check_add([&x, &residual], Some(&input_bias), &parameters, Layout::Dense, "walked")?;
+            check_rms(&x, Some(&weight), 1e-5, Layout::Dense, "walked")?;
+        }
+        Ok(())
+    }
+
     fn rows_beyond_a_block_and_beyond_a_cluster_are_right(device: &Device) -> Result<()> {
         let mut random = Random::new(202);
         for (dtype, cols) in LONG {

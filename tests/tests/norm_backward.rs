@@ -149,12 +149,15 @@ on_each_device! {
         Ok(())
     }
 
-    /// Around the capacities of the fused kernel, of the one for dx alone, and beyond.
+    /// Around the capacities of the kernels that walk, of those for dx alone, and beyond.
     fn every_length_of_rows_is_right(device: &Device) -> Result<()> {
         let mut random = Random::new(221);
-        for (turn, cols) in [4, 8, 16, 24, 64, 128, 136, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 4104, 5000]
-            .into_iter()
-            .enumerate()
+        for (turn, cols) in [
+            4, 8, 16, 24, 64, 128, 136, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 4104, 5000, 8192, 8200, 15, 16, 17,
+            127, 129, 255, 257, 511, 513, 769, 1025, 2047, 2049, 4097,
+        ]
+        .into_iter()
+        .enumerate()
         {
             for dtype in DTYPES {
                 let layouts = [[Layout::Dense; 2], [Layout::Offset(5); 2], [Layout::Padded(0, 8), Layout::Dense]];
@@ -180,6 +183,11 @@ on_each_device! {
             (DType::F32, [300, 256], Layout::Dense),
             (DType::F16, [200, 768], Layout::Dense),
             (DType::F32, [900, 33], Layout::Dense),
+            (DType::BF16, [1500, 33], Layout::Dense),
+            (DType::F16, [290, 769], Layout::Dense),
+            (DType::F32, [290, 1021], Layout::Dense),
+            (DType::BF16, [300, 2049], Layout::Dense),
+            (DType::F32, [270, 5000], Layout::Dense),
             (DType::BF16, [700, 40], Layout::Stepped),
         ] {
             let of = Operands::random(device, dtype, shape, [layout; 2], (true, true), &mut random)?;

@@ -127,7 +127,7 @@ fn forward(problem: &Problem, x: &Tensor, parameters: &LayerNorm, normed: &Layer
         ..Default::default()
     };
     with_float!(problem.dtype, T => {
-        let kernels = row_kernels!(T, layer_norm_rows, layer_norm_streamed, layer_norm_strided, layer_norm_cluster);
+        let kernels = row_kernels!(T, layer_norm_rows, layer_norm_streamed, layer_norm_strided, layer_norm_cluster; layer_norm_walked);
         rows::run(problem, kernels, operands)
     })
 }

@@ -188,7 +188,7 @@ pub(super) fn layer_run(problem: &Problem, of: Backward, gradients: &LayerNormGr
     let LayerNormGradients { dx, dweight, dbias } = gradients;
     with_float!(problem.dtype, T => {
         let kernels =
-            row_kernels!(T, layer_norm_backward_rows, layer_norm_backward_streamed, layer_norm_backward_strided);
+            row_kernels!(T, layer_norm_backward_rows, layer_norm_backward_streamed, layer_norm_backward_strided; layer_norm_backward_walked);
         run_backward(problem, kernels, of, Gradients { dx, dweight, dbias: Some(dbias) })
     })
 }
@@ -196,7 +196,7 @@ pub(super) fn layer_run(problem: &Problem, of: Backward, gradients: &LayerNormGr
 fn rms(problem: &Problem, of: Backward, gradients: &RmsNormGradients) -> Result<()> {
     let RmsNormGradients { dx, dweight } = gradients;
     with_float!(problem.dtype, T => {
-        let kernels = row_kernels!(T, rms_norm_backward_rows, rms_norm_backward_streamed, rms_norm_backward_strided);
+        let kernels = row_kernels!(T, rms_norm_backward_rows, rms_norm_backward_streamed, rms_norm_backward_strided; rms_norm_backward_walked);
         run_backward(problem, kernels, of, Gradients { dx, dweight, dbias: None })
     })
 }

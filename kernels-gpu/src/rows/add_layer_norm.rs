@@ -5,7 +5,7 @@
 
 use super::Params;
 use super::layer_norm::Normalise;
-use super::row_kernels;
+use super::{row_kernels, walked_kernel};
 use cuda_std::prelude::*;
 
 type AddLayerNorm = Normalise<true, false>;
@@ -54,4 +54,13 @@ row_kernels!(
         { LANES: 256, PACKS: 4; threads: 256 },
     ],
     [{ LANES: 256, PACKS: 2; threads: 256, min_blocks: 3 }]
+);
+
+walked_kernel!(
+    AddLayerNorm,
+    add_layer_norm_walked,
+    [
+        { PACKED: 1, LANES: 512, PACKS: 4, STAGES: 2; threads: 512, min_blocks: 1 },
+        { PACKED: 0, LANES: 128, PACKS: 4, STAGES: 2; threads: 128, min_blocks: 3 },
+    ]
 );

@@ -32,11 +32,11 @@ pub(crate) struct Held<'a, T, const LANES: usize, const PACKS: usize> {
 }
 
 /// What an absent vector has for its elements: weight, bias.
-const ABSENT: [f32; 2] = [1.0, 0.0];
+pub(super) const ABSENT: [f32; 2] = [1.0, 0.0];
 
 /// A word whose every element is `value`.
 #[inline(always)]
-fn splat<T: Float>(value: f32) -> u32 {
+pub(super) fn splat<T: Float>(value: f32) -> u32 {
     T::from_f32(value).bits() * if const { T::PER_WORD == 2 } { 0x1_0001 } else { 1 }
 }
 

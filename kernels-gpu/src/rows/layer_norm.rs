@@ -5,7 +5,7 @@
 //! or an infinity in a row makes the row NaN. Floor: 2·bytes.
 
 use super::statistic::Moments;
-use super::{Elements, MAX_INPUTS, Operands, Params, RowOp, row_kernels};
+use super::{Elements, MAX_INPUTS, Operands, Params, RowOp, row_kernels, walked_kernel};
 use cuda_std::prelude::*;
 
 /// Layer norm; with `JOINS` of the sum of two inputs and a bias, with `DROPS` after dropout of the first and the bias.
@@ -101,4 +101,15 @@ row_kernels!(
     [{ LANES: 512, PACKS: 4; threads: 512 }],
     layer_norm_cluster,
     [{ LANES: 256, PACKS: 4; threads: 256 }, { LANES: 512, PACKS: 4; threads: 512 }]
+);
+
+walked_kernel!(
+    LayerNorm,
+    layer_norm_walked,
+    [
+        { PACKED: 1, LANES: 256, PACKS: 4, STAGES: 2; threads: 256, min_blocks: 2 },
+        { PACKED: 1, LANES: 512, PACKS: 4, STAGES: 2; threads: 512, min_blocks: 1 },
+        { PACKED: 1, LANES: 512, PACKS: 8, STAGES: 2; threads: 512, min_blocks: 1 },
+        { PACKED: 0, LANES: 128, PACKS: 4, STAGES: 2; threads: 128, min_blocks: 4 },
+    ]
 );

@@ -9,6 +9,7 @@
 //! | module | rows it serves | launch |
 //! | --- | --- | --- |
 //! | `register_rows` | held in registers: read once, written once | lanes of a warp, a warp or a block a row |
+//! | `walked_rows` | through shared memory: read once, written once, by blocks that stay, with vectors and sums along columns in registers | lanes of a warp or a block a row, as many blocks as the GPU has room for |
 //! | `cluster_rows` | longer ones, held by a thread-block cluster (sm_90a): read once, written once | up to 16 blocks a row |
 //! | `streamed_rows` | longer ones: read twice, the second time partly from L2 | a block a row |
 //! | `strided_rows` | columns with any stride, operands not aligned alike | a warp a row, element by element |
@@ -28,7 +29,6 @@
 
 mod add_layer_norm;
 mod cluster_rows;
-mod fused_backward;
 mod held;
 mod layer_norm;
 mod norm_backward;
@@ -37,13 +37,14 @@ mod register_rows;
 mod rms_norm;
 mod row;
 mod softmax_backward;
+mod staged;
 mod statistic;
 mod streamed_rows;
 mod strided_rows;
+mod walked_rows;
 
 pub use crate::exchange::MAX_CLUSTER;
 pub use add_layer_norm::*;
-pub use fused_backward::*;
 pub use layer_norm::*;
 pub use norm_backward::*;
 pub use partials::*;
@@ -51,6 +52,8 @@ pub use register_rows::rows_per_block;
 pub use rms_norm::*;
 pub use row::{MAX_ROW_DIMS, RowDim};
 pub use softmax_backward::*;
+pub use staged::{sums_fit, takes_third};
+pub use walked_rows::{side_by_side, walked_shared_bytes};
 
 use crate::dropping::Dropping;
 use cuda_std::prelude::*;
@@ -146,6 +149,10 @@ pub(crate) trait RowOp<T: Float> {
     const DROPS: bool = false;
     /// Whether the statistic looks at the vectors, as the results do.
     const WEIGHS: bool = false;
+    /// Whether elements that are 0 in all inputs add nothing to the statistic.
+    const IGNORES_ZEROS: bool = false;
+    /// Sums along columns that it gives besides, at most 2, where rows are walked.
+    const SUMS: usize = 0;
     /// What a part of a row contributes.
     type Statistic: Statistic;
     /// What the operation knows of a row before it looks at it.
@@ -179,6 +186,11 @@ pub(crate) trait RowOp<T: Float> {
         known: Self::Row,
         statistic: Self::Statistic,
     ) -> Self::Total;
+
+    /// Adds an element to the sums of its column.
+    fn add_to_columns(_row: Self::Row, sums: [f32; 2], _x: [f32; MAX_INPUTS]) -> [f32; 2] {
+        sums
+    }
 
     /// The result.
     fn result(total: Self::Total, x: [f32; MAX_INPUTS], v: [f32; 2]) -> f32;
@@ -247,6 +259,57 @@ macro_rules! row_kernels {
     };
 }
 pub(crate) use row_kernels;
+
+/// The kernel of an operation that walks.
+macro_rules! walked_kernel {
+    ($op:ident, $name:ident, $instances:tt) => {
+        /// Rows walked by blocks that stay: of at most `LANES·PACKS` packs, whole and aligned where `PACKED` is 1. `STAGES` rows
+        /// are on their way at once. Empty where [`sums_fit`](fn@$crate::rows::sums_fit) says no.
+        ///
+        /// # Safety
+        /// The operands match `p`, and the launch is as `walked_rows` says.
+        #[kernel(family = "rows", types = [f32, f16, bf16], instances = $instances)]
+        pub unsafe fn $name<
+            T: Float,
+            const PACKED: usize,
+            const LANES: usize,
+            const PACKS: usize,
+            const STAGES: usize,
+        >(
+            a: Global<T>,
+            b: Global<T>,
+            c: Global<T>,
+            weight: Global<T>,
+            bias: Global<T>,
+            input_bias: Global<T>,
+            y: GlobalMut<T>,
+            joined: GlobalMut<T>,
+            mean: GlobalMut<f32>,
+            rstd: GlobalMut<f32>,
+            sums: GlobalMut<f32>,
+            p: Params,
+        ) {
+            let operands = $crate::rows::Operands {
+                inputs: [a, b, c],
+                vectors: [weight, bias],
+                input_bias,
+                y,
+                joined,
+                mean,
+                rstd,
+            };
+            if const { $crate::rows::sums_fit(<$op as $crate::rows::RowOp<T>>::SUMS, PACKS, T::PER_PACK) } {
+                // SAFETY: the caller's contract.
+                unsafe {
+                    $crate::rows::walked_rows::run::<T, $op, PACKED, LANES, PACKS, STAGES>(
+                        &operands, sums, &p,
+                    )
+                }
+            }
+        }
+    };
+}
+pub(crate) use walked_kernel;
 
 /// Every pack of an input or a vector is one load.
 #[cfg(all(target_arch = "nvptx64", feature = "rows"))]

@@ -4,11 +4,11 @@
 //! Inputs: x, dy, and optionally dsum, a gradient that x gets from elsewhere. Vectors: weight, optional. Of the rows: mean
 //! and rstd, as forward wrote them. Floor: 3·bytes, 4 with dsum.
 //!
-//! These kernels leave the gradients of weight and bias to others ([`column_partials`](fn@super::column_partials)); for rows of
-//! moderate length [`norm_backward_fused`](fn@super::norm_backward_fused) gives all of them from one reading.
+//! The kernels that walk add up the gradients of weight and bias as well, a row for each block; the others leave these to
+//! [`column_partials`](fn@super::column_partials).
 
 use super::statistic::Sums;
-use super::{Elements, MAX_INPUTS, Operands, Params, RowOp, row_kernels};
+use super::{Elements, MAX_INPUTS, Operands, Params, RowOp, row_kernels, walked_kernel};
 use cuda_std::prelude::*;
 
 /// dx of layer norm, or without the mean of RMS norm.
@@ -64,6 +64,8 @@ impl<T: Float, const CENTRED: bool> RowOp<T> for Backward<CENTRED> {
     const INPUTS: usize = if CENTRED { 3 } else { 2 };
     const VECTORS: usize = 1;
     const WEIGHS: bool = true;
+    const IGNORES_ZEROS: bool = true;
+    const SUMS: usize = if CENTRED { 2 } else { 1 };
     type Statistic = Sums<2>;
     type Row = Normal;
     type Total = Slope;
@@ -92,6 +94,11 @@ impl<T: Float, const CENTRED: bool> RowOp<T> for Backward<CENTRED> {
         Sums(sums): Sums<2>,
     ) -> Slope {
         Slope::new(normal, sums, p.inverse_cols)
+    }
+
+    #[inline(always)]
+    fn add_to_columns(normal: Normal, [weight, bias]: [f32; 2], [x, dy, _]: [f32; MAX_INPUTS]) -> [f32; 2] {
+        [float::fma(dy, normal.of(x), weight), bias + dy]
     }
 
     #[inline(always)]
@@ -132,4 +139,48 @@ row_kernels!(
         { LANES: 512, PACKS: 3; threads: 512 },
     ],
     [{ LANES: 512, PACKS: 2; threads: 512 }]
+);
+
+walked_kernel!(
+    LayerNormBackward,
+    layer_norm_backward_walked,
+    [
+        { PACKED: 1, LANES: 4, PACKS: 1, STAGES: 2; threads: 128, min_blocks: 6 },
+        { PACKED: 1, LANES: 16, PACKS: 1, STAGES: 2; threads: 128, min_blocks: 6 },
+        { PACKED: 1, LANES: 32, PACKS: 1, STAGES: 2; threads: 128, min_blocks: 6 },
+        { PACKED: 1, LANES: 32, PACKS: 2, STAGES: 2; threads: 128, min_blocks: 4 },
+        { PACKED: 1, LANES: 64, PACKS: 2, STAGES: 2; threads: 64, min_blocks: 8 },
+        { PACKED: 1, LANES: 128, PACKS: 2, STAGES: 3; threads: 128, min_blocks: 4 },
+        { PACKED: 1, LANES: 256, PACKS: 2, STAGES: 2; threads: 256, min_blocks: 2 },
+        { PACKED: 1, LANES: 512, PACKS: 2, STAGES: 2; threads: 512, min_blocks: 1 },
+        { PACKED: 1, LANES: 512, PACKS: 4, STAGES: 1; threads: 512, min_blocks: 1 },
+        { PACKED: 0, LANES: 32, PACKS: 1, STAGES: 2; threads: 128, min_blocks: 6 },
+        { PACKED: 0, LANES: 32, PACKS: 2, STAGES: 2; threads: 128, min_blocks: 4 },
+        { PACKED: 0, LANES: 64, PACKS: 2, STAGES: 2; threads: 64, min_blocks: 10 },
+        { PACKED: 0, LANES: 128, PACKS: 2, STAGES: 2; threads: 128, min_blocks: 5 },
+        { PACKED: 0, LANES: 256, PACKS: 2, STAGES: 2; threads: 256, min_blocks: 2 },
+        { PACKED: 0, LANES: 512, PACKS: 2, STAGES: 2; threads: 512, min_blocks: 1 },
+    ]
+);
+
+walked_kernel!(
+    RmsNormBackward,
+    rms_norm_backward_walked,
+    [
+        { PACKED: 1, LANES: 4, PACKS: 1, STAGES: 2; threads: 128, min_blocks: 6 },
+        { PACKED: 1, LANES: 16, PACKS: 1, STAGES: 2; threads: 128, min_blocks: 6 },
+        { PACKED: 1, LANES: 32, PACKS: 1, STAGES: 2; threads: 128, min_blocks: 6 },
+        { PACKED: 1, LANES: 32, PACKS: 2, STAGES: 2; threads: 128, min_blocks: 4 },
+        { PACKED: 1, LANES: 64, PACKS: 2, STAGES: 2; threads: 64, min_blocks: 8 },
+        { PACKED: 1, LANES: 128, PACKS: 2, STAGES: 3; threads: 128, min_blocks: 4 },
+        { PACKED: 1, LANES: 256, PACKS: 2, STAGES: 2; threads: 256, min_blocks: 2 },
+        { PACKED: 1, LANES: 512, PACKS: 2, STAGES: 2; threads: 512, min_blocks: 1 },
+        { PACKED: 1, LANES: 512, PACKS: 4, STAGES: 1; threads: 512, min_blocks: 1 },
+        { PACKED: 0, LANES: 32, PACKS: 1, STAGES: 2; threads: 128, min_blocks: 6 },
+        { PACKED: 0, LANES: 32, PACKS: 2, STAGES: 2; threads: 128, min_blocks: 4 },
+        { PACKED: 0, LANES: 64, PACKS: 2, STAGES: 2; threads: 64, min_blocks: 10 },
+        { PACKED: 0, LANES: 128, PACKS: 2, STAGES: 2; threads: 128, min_blocks: 5 },
+        { PACKED: 0, LANES: 256, PACKS: 2, STAGES: 2; threads: 256, min_blocks: 2 },
+        { PACKED: 0, LANES: 512, PACKS: 2, STAGES: 2; threads: 512, min_blocks: 1 },
+    ]
 );

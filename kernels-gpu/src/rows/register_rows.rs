@@ -44,7 +44,8 @@ pub(crate) unsafe fn run<T: Float, Op: RowOp<T>, const LANES: usize, const PACKS
             }
         };
         let mine = Op::statistic(known, &held);
-        let statistic = if const { LANES > 32 } { mine.over_block() } else { mine.over_lanes::<LANES>() };
+        let statistic =
+            if const { LANES > 32 } { mine.over_block::<LANES>(0) } else { mine.over_lanes::<LANES>() };
         let leader = lane == 0 && number < p.rows;
         let total = Op::finish(operands, p, row.number, leader, known, statistic);
         if early {

@@ -4,7 +4,7 @@
 //! row NaN; an infinity makes it zeros, but for NaN where the infinity is. Floor: 2·bytes.
 
 use super::statistic::Sums;
-use super::{Elements, MAX_INPUTS, Operands, Params, RowOp, row_kernels};
+use super::{Elements, MAX_INPUTS, Operands, Params, RowOp, row_kernels, walked_kernel};
 use cuda_std::prelude::*;
 
 struct RmsNorm;
@@ -12,6 +12,7 @@ struct RmsNorm;
 impl<T: Float> RowOp<T> for RmsNorm {
     const INPUTS: usize = 1;
     const VECTORS: usize = 1;
+    const IGNORES_ZEROS: bool = true;
     type Statistic = Sums<1>;
     type Row = ();
     /// rstd.
@@ -72,4 +73,12 @@ row_kernels!(
     [{ LANES: 512, PACKS: 4; threads: 512 }],
     rms_norm_cluster,
     [{ LANES: 256, PACKS: 4; threads: 256 }, { LANES: 512, PACKS: 4; threads: 512 }]
+);
+
+walked_kernel!(
+    RmsNorm,
+    rms_norm_walked,
+    [
+        { PACKED: 1, LANES: 512, PACKS: 8, STAGES: 2; threads: 512, min_blocks: 1 },
+    ]
 );

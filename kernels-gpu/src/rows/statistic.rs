@@ -19,24 +19,14 @@ pub(crate) trait Statistic: Copy {
     /// From numbers.
     fn from_words(words: [f32; 3]) -> Self;
 
-    /// Combines those of all threads of a block of whole warps.
-    ///
-    /// # Safety
-    /// All threads of the block call, once a launch: the scratch is not guarded for a second use.
-    #[inline(always)]
-    unsafe fn over_block(self) -> Self {
-        // SAFETY: the caller's contract.
-        unsafe { self.over_block_in_turn(0) }
-    }
-
-    /// As [`Statistic::over_block`], as often as `turn` is 0 and 1 by turns: a part of the scratch is written again
-    /// only after the barrier of the other.
+    /// Combines those of the `LANES` threads of a block, whole warps, as often as `turn` is 0 and 1 by turns: a part of the
+    /// scratch is written again only after the barrier of the other.
     ///
     /// # Safety
     /// All threads of the block call, with the same `turn`.
     #[inline(always)]
-    unsafe fn over_block_in_turn(self, turn: u32) -> Self {
-        let (warps, lane) = (thread::block_dim_x() / warp::SIZE, warp::lane_id());
+    unsafe fn over_block<const LANES: usize>(self, turn: u32) -> Self {
+        let lane = warp::lane_id();
         let words = self.over_lanes::<32>().words();
         // SAFETY: each warp writes its own elements before the barrier.
         unsafe {
@@ -48,11 +38,16 @@ pub(crate) trait Statistic: Copy {
                 }
             }
             thread::sync_threads();
-            let mut mine = Self::EMPTY;
-            if lane < warps {
-                mine = Self::from_words([0, 1, 2].map(|word| scratch.get(at(lane) + word)));
+            // Every lane has a warp's, and as many lanes as there are warps have them all.
+            let warp = lane % const { (LANES / 32) as u32 };
+            let mine = Self::from_words([0, 1, 2].map(|word| scratch.get(at(warp) + word)));
+            match const { LANES / 32 } {
+                2 => mine.over_lanes::<2>(),
+                4 => mine.over_lanes::<4>(),
+                8 => mine.over_lanes::<8>(),
+                16 => mine.over_lanes::<16>(),
+                _ => mine.over_lanes::<32>(),
             }
-            mine.over_lanes::<32>()
         }
     }
 }

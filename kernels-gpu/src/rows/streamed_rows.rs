@@ -31,7 +31,7 @@ pub(crate) unsafe fn run<T: Float, Op: RowOp<T>, const LANES: usize, const PACKS
             mine = mine.with(Op::statistic(known, &held));
             first += step;
         }
-        let statistic = mine.over_block();
+        let statistic = mine.over_block::<LANES>(0);
         let total = Op::finish(operands, p, row.number, thread == 0, known, statistic);
         let mut first = 0;
         while first == 0 || first < row.packs {

@@ -1,6 +1,6 @@
 //! Gradients of norms: dx by rows, those of weight and bias as sums of columns.
 
-use super::launch::{Kernels, Operands, cut_of, dense, params, phase, run};
+use super::launch::{Kernels, Operands, Prepared, cut_of, dense, params, run, walk_shape, walked};
 use super::plan::Cut;
 use super::problem::Problem;
 use crate::dtype::{DType, Element};
@@ -9,24 +9,17 @@ use crate::launch::Grid;
 use crate::ops::column_sums::column_sums;
 use crate::ops::views::{read, write};
 use crate::tensor::Tensor;
-use cuda_std::kernel::Kernel;
 use cuda_std::{Float, warp};
-use kernels_gpu::rows::{column_partials, fused_rows, given, norm_backward_fused};
+use kernels_gpu::rows::{column_partials, given};
 
-/// Rows that a thread of the fused kernel has, so that partial sums are few beside what is read; fewer where the grid would not
-/// have this many blocks.
-const ENOUGH_ROWS: usize = 16;
-const ENOUGH_BLOCKS: usize = 132;
-/// Threads of the fused kernel's grid: two for each lane of the largest GPUs' multiprocessors. A constant, since the order of
-/// additions depends on it.
-const FUSED_THREADS: usize = 132 * 1024;
-/// Blocks of the kernel for sums of columns alone, another constant, and the rows of one at least.
+/// Blocks of the kernel for sums of columns alone, a constant since the order of additions depends on it, and the rows of one at
+/// least.
 const BLOCKS: usize = 2048;
 const ROWS_OF_A_BLOCK: usize = 16;
 
 /// An element type that has the kernels for sums of columns.
-pub trait Summed: Element + Float + norm_backward_fused::Instances + column_partials::Instances {}
-impl<T: Element + Float + norm_backward_fused::Instances + column_partials::Instances> Summed for T {}
+pub trait Summed: Element + Float + column_partials::Instances {}
+impl<T: Element + Float + column_partials::Instances> Summed for T {}
 
 /// What gradients are computed from. A norm without mean is RMS norm.
 #[derive(Clone, Copy)]
@@ -47,7 +40,7 @@ pub struct Gradients<'a> {
     pub dbias: Option<&'a Tensor>,
 }
 
-/// Computes the gradients, which match the problem; `kernels` are those of dx alone.
+/// Computes the gradients, which match the problem. `kernels` give dx alone, but for those that walk, which give all.
 pub fn run_backward<T: Summed>(
     problem: &Problem,
     kernels: Kernels<T>,
@@ -69,13 +62,18 @@ pub fn run_backward<T: Summed>(
         mean: mean.as_ref(),
         rstd: &rstd,
     };
-    match fused::<T>(problem, &of, gradients.dx) {
-        Some(kernel) => run_fused(problem, kernel, of, gradients),
-        None => {
-            run(problem, kernels, operands_of(&of, gradients.dx))?;
-            run_partials::<T>(problem, of, gradients)
+    if problem.row_count() > 0 {
+        let operands = operands_of(&of, gradients.dx);
+        let prepared = Prepared::new::<T>(problem, &operands)?;
+        let walk = prepared.walk::<T>(problem, if gradients.dbias.is_some() { 2 } else { 1 });
+        if let Some(kernel) = walked(problem, &walk, kernels.walked) {
+            let partials = Partials::new(problem, walk.blocks(walk_shape(kernel)), gradients)?;
+            prepared.launch_walk(problem, &operands, kernel, walk, Some(&partials.sums))?;
+            return partials.sum(gradients);
         }
     }
+    run(problem, Kernels { walked: &[], ..kernels }, operands_of(&of, gradients.dx))?;
+    run_partials::<T>(problem, of, gradients)
 }
 
 fn operands_of<'a>(of: &Backward<'a>, dx: &'a Tensor) -> Operands<'a> {
@@ -87,54 +85,6 @@ fn operands_of<'a>(of: &Backward<'a>, dx: &'a Tensor) -> Operands<'a> {
         rstd: Some(of.rstd),
         ..Default::default()
     }
-}
-
-type FusedArgs<T> = norm_backward_fused::Args<T>;
-
-/// The kernel for everything at once: the first that holds a row, where rows are whole packs in one dimension.
-fn fused<T: Summed>(problem: &Problem, of: &Backward, dx: &Tensor) -> Option<&'static Kernel<FusedArgs<T>>> {
-    let along_rows = [of.x.1, of.dy, dx].into_iter().chain(of.dsum);
-    let aligned = cut_of::<T>(problem, along_rows) == Cut::Packs
-        && of.weight.is_none_or(|weight| phase::<T>(weight) == 0)
-        && problem.rows.shape.len() <= 1
-        && problem.row_count() > 0;
-    let packs = problem.cols / T::PER_PACK;
-    let serves = |kernel: &&Kernel<FusedArgs<T>>| {
-        let capacity = kernel.constant("LANES") * kernel.constant("PACKS");
-        (kernel.constant("CENTRED") == 1) == of.mean.is_some() && capacity >= packs
-    };
-    if aligned { norm_backward_fused::kernels::<T>().iter().find(serves) } else { None }
-}
-
-fn run_fused<T: Summed>(
-    problem: &Problem,
-    kernel: &Kernel<FusedArgs<T>>,
-    of: Backward,
-    gradients: Gradients,
-) -> Result<()> {
-    let side_by_side = fused_rows(kernel.constant("LANES"), kernel.bounds.threads) as usize;
-    let most = FUSED_THREADS / kernel.bounds.threads as usize;
-    let in_turn = problem.row_count().div_ceil(side_by_side);
-    let least = (in_turn / ENOUGH_BLOCKS).clamp(1, ENOUGH_ROWS);
-    let blocks = in_turn.div_ceil(least).clamp(1, most);
-    let partials = Partials::new(problem, blocks, gradients)?;
-    let is_given = [(given::WEIGHT, of.weight.is_some()), (given::THIRD, of.dsum.is_some())];
-    let args: FusedArgs<T> = (
-        of.x.1.view()?,
-        of.dy.view()?,
-        read(of.dsum)?,
-        read(of.weight)?,
-        read(of.mean)?,
-        of.rstd.view()?,
-        gradients.dx.view_mut()?,
-        partials.dweight.view_mut()?,
-        write(partials.dbias.as_ref())?,
-        params(problem, Cut::Packs, &is_given),
-    );
-    // SAFETY: the operands match the problem and the kernel's wants, by `fused`; there is a row of partials for each
-    // block. Tensors are freed in the order of their streams, which `adopted` has made wait for one another.
-    unsafe { problem.y.device().launch(kernel, Grid::new(blocks as u64)?, args)? };
-    partials.sum(gradients)
 }
 
 /// The sums of the columns of dx, which has the problem's shape and is contiguous: what dbias is of dy. `of` gives the rows'
@@ -167,32 +117,44 @@ fn run_partials<T: Summed>(problem: &Problem, of: Backward, gradients: Gradients
         of.dy.view()?,
         read(of.mean)?,
         of.rstd.view()?,
-        partials.dweight.view_mut()?,
-        write(partials.dbias.as_ref())?,
+        partials.dweight()?.view_mut()?,
+        write(partials.dbias()?.as_ref())?,
         rows_per_group as u32,
         params(problem, cut, &[(given::MEAN, of.mean.is_some())]),
     );
-    // SAFETY: as in `run_fused`; the grid covers columns and rows.
+    // SAFETY: the operands match the problem; the grid covers columns and rows, and there is a row of partials for each group.
+    // Tensors are freed in the order of their streams, which `adopted` has made wait for one another.
     unsafe { problem.y.device().launch(kernel, Grid::xyz(strips as u64, groups as u64, 1)?, args)? };
     partials.sum(gradients)
 }
 
-/// Sums of the columns of groups of rows.
+/// Sums of the columns of groups of rows: f32 [groups, cols] for dweight, and behind it for dbias.
 struct Partials {
-    dweight: Tensor,
-    dbias: Option<Tensor>,
+    sums: Tensor,
+    groups: usize,
+    has_dbias: bool,
 }
 
 impl Partials {
     fn new(problem: &Problem, groups: usize, gradients: Gradients) -> Result<Partials> {
-        let uninit = || Tensor::uninit(problem.y.device(), DType::F32, &[groups, problem.cols]);
-        Ok(Partials { dweight: uninit()?, dbias: gradients.dbias.map(|_| uninit()).transpose()? })
+        let has_dbias = gradients.dbias.is_some();
+        let rows = groups * if has_dbias { 2 } else { 1 };
+        let sums = Tensor::uninit(problem.y.device(), DType::F32, &[rows, problem.cols])?;
+        Ok(Partials { sums, groups, has_dbias })
+    }
+
+    fn dweight(&self) -> Result<Tensor> {
+        self.sums.narrow(0, 0, self.groups)
+    }
+
+    fn dbias(&self) -> Result<Option<Tensor>> {
+        self.has_dbias.then(|| self.sums.narrow(0, self.groups, self.groups)).transpose()
     }
 
     fn sum(&self, gradients: Gradients) -> Result<()> {
-        column_sums(&self.dweight, gradients.dweight)?;
-        match (&self.dbias, gradients.dbias) {
-            (Some(partials), Some(dbias)) => column_sums(partials, dbias),
+        column_sums(&self.dweight()?, gradients.dweight)?;
+        match (self.dbias()?, gradients.dbias) {
+            (Some(partials), Some(dbias)) => column_sums(&partials, dbias),
             _ => Ok(()),
         }
     }

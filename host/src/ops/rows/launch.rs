@@ -2,6 +2,7 @@
 
 use super::plan::{Choice, Cut, Instances, RowShape};
 use super::problem::Problem;
+use super::walk::{Walk, WalkShape};
 use crate::dtype::Element;
 use crate::error::Result;
 use crate::launch::Grid;
@@ -28,6 +29,22 @@ type Args<T> = (
     Params,
 );
 
+/// What kernels that walk take: the same, and what they add up along columns.
+pub type WalkedArgs<T> = (
+    Global<T>,
+    Global<T>,
+    Global<T>,
+    Global<T>,
+    Global<T>,
+    Global<T>,
+    GlobalMut<T>,
+    GlobalMut<T>,
+    GlobalMut<f32>,
+    GlobalMut<f32>,
+    GlobalMut<f32>,
+    Params,
+);
+
 /// The kernels of an operation.
 pub struct Kernels<T: 'static> {
     /// By ascending capacity.
@@ -36,16 +53,19 @@ pub struct Kernels<T: 'static> {
     pub clusters: &'static [Kernel<Args<T>>],
     pub streamed: &'static Kernel<Args<T>>,
     pub strided: &'static Kernel<Args<T>>,
+    /// By ascending capacity of each cut; may be none.
+    pub walked: &'static [Kernel<WalkedArgs<T>>],
 }
 
 /// The kernels of this name, for elements of type `$T`.
 macro_rules! row_kernels {
-    ($T:ty, $registers:ident, $streamed:ident, $strided:ident $(, $clusters:ident)?) => {
+    ($T:ty, $registers:ident, $streamed:ident, $strided:ident $(, $clusters:ident)? $(; $walked:ident)?) => {
         crate::ops::rows::Kernels::<$T> {
             registers: kernels_gpu::rows::$registers::kernels::<$T>(),
             clusters: [$(kernels_gpu::rows::$clusters::kernels::<$T>(),)? &[]][0],
             streamed: &kernels_gpu::rows::$streamed::kernels::<$T>()[0],
             strided: &kernels_gpu::rows::$strided::kernels::<$T>()[0],
+            walked: [$(kernels_gpu::rows::$walked::kernels::<$T>(),)? &[]][0],
         }
     };
 }
@@ -70,48 +90,154 @@ pub struct Operands<'a> {
     pub dropping: Option<Dropping>,
 }
 
-/// Computes the results, which match the problem; the operands are those that it was made of.
+/// Operands on the problem's stream, as kernels take them.
+pub struct Prepared {
+    inputs: [Option<Tensor>; MAX_INPUTS],
+    /// Weight, bias and input bias.
+    vectors: [Option<Tensor>; 3],
+    mean: Option<Tensor>,
+    rstd: Option<Tensor>,
+    cut: Cut,
+    params: Params,
+}
+
+impl Prepared {
+    /// Those of a problem that was made of them, with rows.
+    pub fn new<T: Element + Float>(problem: &Problem, operands: &Operands) -> Result<Prepared> {
+        let (op, device) = (problem.op, problem.y.device());
+        let mut inputs: [Option<Tensor>; MAX_INPUTS] = [None, None, None];
+        for (here, operand) in inputs.iter_mut().zip(operands.inputs) {
+            *here = operand.map(|(arg, tensor)| tensor.adopted(device, op, arg)).transpose()?;
+        }
+        let dense =
+            |operand: Option<&Tensor>, arg| operand.map(|tensor| dense(problem, tensor, arg)).transpose();
+        let vectors = [
+            dense(operands.weight, "weight")?,
+            dense(operands.bias, "bias")?,
+            dense(operands.input_bias, "input_bias")?,
+        ];
+        let (mean, rstd) = (dense(operands.mean, "mean")?, dense(operands.rstd, "rstd")?);
+
+        let cut = cut_of::<T>(problem, inputs.iter().flatten().chain(operands.y).chain(operands.joined));
+        let cut = match (cut, operands.dropping) {
+            // Packs must be whole groups of four random words.
+            (Cut::Ragged { phase }, Some(_)) if !phase.is_multiple_of(4) => Cut::Strided,
+            (cut, _) => cut,
+        };
+        let is_given = [
+            (given::WEIGHT, vectors[0].is_some()),
+            (given::BIAS, vectors[1].is_some()),
+            (given::INPUT_BIAS, vectors[2].is_some()),
+            (given::THIRD, inputs[2].is_some()),
+        ];
+        let mut of_vectors = vectors.iter().flatten();
+        let params = Params {
+            packed_vectors: u32::from(cut == Cut::Packs && of_vectors.all(|vector| phase::<T>(vector) == 0)),
+            number: operands.number,
+            dropping: operands.dropping.unwrap_or(Dropping::NOTHING),
+            ..params(problem, cut, &is_given)
+        };
+        Ok(Prepared { inputs, vectors, mean, rstd, cut, params })
+    }
+
+    /// What a choice to walk them depends on, for an operation with so many sums along columns.
+    pub fn walk<T: Float>(&self, problem: &Problem, sums: usize) -> Walk {
+        let rows = &problem.rows;
+        let in_line = rows.shape.len() <= 1;
+        // A single row has no stride.
+        let mut strides = rows.strides.iter().flat_map(|strides| strides.iter());
+        Walk {
+            cut: self.cut,
+            in_line,
+            dense: in_line && strides.all(|&stride| stride == problem.cols as isize),
+            packed_vectors: self.params.packed_vectors != 0,
+            rows: problem.row_count(),
+            cols: problem.cols,
+            per_pack: T::PER_PACK,
+            inputs: self.inputs.iter().flatten().count(),
+            sums,
+        }
+    }
+
+    fn args<T: Element + Float>(&self, operands: &Operands) -> Result<Args<T>> {
+        let ([a, b, c], [weight, bias, input_bias]) = (&self.inputs, &self.vectors);
+        Ok((
+            read(a.as_ref())?,
+            read(b.as_ref())?,
+            read(c.as_ref())?,
+            read(weight.as_ref())?,
+            read(bias.as_ref())?,
+            read(input_bias.as_ref())?,
+            write(operands.y)?,
+            write(operands.joined)?,
+            write(self.mean.as_ref())?,
+            write(self.rstd.as_ref())?,
+            self.params,
+        ))
+    }
+
+    /// Launches an instance that [`Walk::instance`] chose, with as many blocks as [`Walk::blocks`] says; `sums` has a row for each
+    /// of them and each sum.
+    pub fn launch_walk<T: Element + Float>(
+        &self,
+        problem: &Problem,
+        operands: &Operands,
+        kernel: &Kernel<WalkedArgs<T>>,
+        walk: Walk,
+        sums: Option<&Tensor>,
+    ) -> Result<()> {
+        let shape = walk_shape(kernel);
+        let (a, b, c, weight, bias, input_bias, y, joined, mean, rstd, params) = self.args(operands)?;
+        let args = (a, b, c, weight, bias, input_bias, y, joined, mean, rstd, write(sums)?, params);
+        let grid = Grid::new(walk.blocks(shape) as u64)?.shared(shape.shared_bytes(walk.inputs));
+        // SAFETY: the operands match the problem, of which the walk and the parameters are. Tensors are freed in the order of
+        // their streams, which `adopted` has made wait for one another.
+        unsafe { problem.y.device().launch(kernel, grid, args) }
+    }
+}
+
+/// The instance of a kernel that walks best, where rows are walked.
+pub fn walked<T>(
+    problem: &Problem,
+    walk: &Walk,
+    kernels: &'static [Kernel<WalkedArgs<T>>],
+) -> Option<&'static Kernel<WalkedArgs<T>>> {
+    let shared = match problem.y.device().info() {
+        Some(info) => info.max_shared_per_block,
+        None => simt::Limits::default().max_shared_per_block,
+    };
+    walk.instance(kernels.iter().map(walk_shape), shared).map(|index| &kernels[index])
+}
+
+/// What an instance is made for.
+pub fn walk_shape<T>(kernel: &Kernel<WalkedArgs<T>>) -> WalkShape {
+    WalkShape {
+        packed: kernel.constant("PACKED") == 1,
+        shape: RowShape { lanes: kernel.constant("LANES"), packs: kernel.constant("PACKS") },
+        stages: kernel.constant("STAGES"),
+        threads: kernel.bounds.threads,
+        min_blocks: kernel.bounds.min_blocks,
+    }
+}
+
+/// Computes the results of an operation without sums along columns; they match the problem, and the operands are those that it
+/// was made of.
 pub fn run<T: Element + Float>(problem: &Problem, kernels: Kernels<T>, operands: Operands) -> Result<()> {
     if problem.row_count() == 0 {
         return Ok(());
     }
-    let (op, device) = (problem.op, problem.y.device());
-    let mut inputs: [Option<Tensor>; MAX_INPUTS] = [None, None, None];
-    for (here, operand) in inputs.iter_mut().zip(operands.inputs) {
-        *here = operand.map(|(arg, tensor)| tensor.adopted(device, op, arg)).transpose()?;
+    let (device, prepared) = (problem.y.device(), Prepared::new::<T>(problem, &operands)?);
+    let walk = prepared.walk::<T>(problem, 0);
+    if let Some(kernel) = walked(problem, &walk, kernels.walked) {
+        return prepared.launch_walk(problem, &operands, kernel, walk, None);
     }
-    let dense = |operand: Option<&Tensor>, arg| operand.map(|tensor| dense(problem, tensor, arg)).transpose();
-    let weight = dense(operands.weight, "weight")?;
-    let bias = dense(operands.bias, "bias")?;
-    let input_bias = dense(operands.input_bias, "input_bias")?;
-    let (mean, rstd) = (dense(operands.mean, "mean")?, dense(operands.rstd, "rstd")?);
-
-    let cut = cut_of::<T>(problem, inputs.iter().flatten().chain(operands.y).chain(operands.joined));
-    let cut = match (cut, operands.dropping) {
-        // Packs must be whole groups of four random words.
-        (Cut::Ragged { phase }, Some(_)) if !phase.is_multiple_of(4) => Cut::Strided,
-        (cut, _) => cut,
-    };
-    let mut vectors = [&weight, &bias, &input_bias].into_iter().flatten();
-    let is_given = [
-        (given::WEIGHT, weight.is_some()),
-        (given::BIAS, bias.is_some()),
-        (given::INPUT_BIAS, input_bias.is_some()),
-        (given::THIRD, inputs[2].is_some()),
-    ];
-    let params = Params {
-        packed_vectors: u32::from(cut == Cut::Packs && vectors.all(|vector| phase::<T>(vector) == 0)),
-        number: operands.number,
-        dropping: operands.dropping.unwrap_or(Dropping::NOTHING),
-        ..params(problem, cut, &is_given)
-    };
     let clusters = if device.has_clusters() { kernels.clusters } else { &[] };
     let instances = Instances {
         registers: kernels.registers.iter().map(shape_of),
         clusters: clusters.iter().map(shape_of),
     };
     let mut cluster = 1;
-    let (kernel, per_block) = match Choice::of(cut, problem.cols, T::PER_PACK, instances) {
+    let (kernel, per_block) = match Choice::of(prepared.cut, problem.cols, T::PER_PACK, instances) {
         Choice::Registers { index } => {
             let kernel = &kernels.registers[index];
             (kernel, rows_per_block(shape_of(kernel).lanes, kernel.bounds.threads))
@@ -123,25 +249,11 @@ pub fn run<T: Element + Float>(problem: &Problem, kernels: Kernels<T>, operands:
         Choice::Streamed => (kernels.streamed, 1),
         Choice::Strided => (kernels.strided, kernels.strided.bounds.threads / cuda_std::warp::SIZE),
     };
-    let [a, b, c] = &inputs;
-    let args: Args<T> = (
-        read(a.as_ref())?,
-        read(b.as_ref())?,
-        read(c.as_ref())?,
-        read(weight.as_ref())?,
-        read(bias.as_ref())?,
-        read(input_bias.as_ref())?,
-        write(operands.y)?,
-        write(operands.joined)?,
-        write(mean.as_ref())?,
-        write(rstd.as_ref())?,
-        params,
-    );
-    let blocks = u64::from(params.rows.div_ceil(per_block)) * u64::from(cluster);
+    let blocks = u64::from(prepared.params.rows.div_ceil(per_block)) * u64::from(cluster);
     let grid = Grid::new(blocks)?.cluster(cluster);
     // SAFETY: the operands match the problem, of which the plan and the parameters are; the grid covers the rows.
     // Tensors are freed in the order of their streams, which `adopted` has made wait for one another.
-    unsafe { device.launch(kernel, grid, args) }
+    unsafe { device.launch(kernel, grid, prepared.args(&operands)?) }
 }
 
 /// How many elements a tensor begins behind a multiple of 16 bytes.

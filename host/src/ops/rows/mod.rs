@@ -4,6 +4,7 @@ mod backward;
 mod launch;
 mod plan;
 mod problem;
+mod walk;
 
 pub(super) use backward::{Backward, Gradients, run_backward, run_column_sums};
 pub(super) use launch::{Kernels, Operands, row_kernels, run};
