@@ -68,6 +68,8 @@ pub(crate) struct Request {
     pub sides: [Side; 2],
     /// Both operands, as they are or copied, can be read through tensor maps.
     pub mappable: bool,
+    /// Both operands, as they are, have neighbours in memory along k or across it.
+    pub neighbours: bool,
 }
 
 impl Request {
@@ -91,7 +93,14 @@ impl Request {
             side.copied || mappable(matrix, dtype.size(), lines, side.along_k)
         };
         let sides = [side(&layout.a, layout.m, aligned[0]), side(&layout.b, layout.n, aligned[1])];
+        let neighbours = |matrix: &kernels::Matrix, side: &Side, rows: usize| {
+            let (step, extent) = if side.along_k { (matrix.col, layout.k) } else { (matrix.row, rows) };
+            step == 1 || extent <= 1
+        };
         Request {
+            neighbours: !wide
+                && neighbours(&layout.a, &sides[0], layout.m)
+                && neighbours(&layout.b, &sides[1], layout.n),
             tf32: problem.factors.tf32,
             mappable: !wide
                 && mappable(&layout.a, &sides[0], layout.m)
@@ -116,6 +125,16 @@ pub enum Choice {
     },
     /// `pipelined`, with tiles of this shape.
     Pipelined {
+        /// Number in the table of shapes.
+        shape: usize,
+    },
+    /// `clustered`, with tiles of this shape.
+    Clustered {
+        /// Number in the table of shapes.
+        shape: usize,
+    },
+    /// `loose`, with tiles of this shape.
+    Loose {
         /// Number in the table of shapes.
         shape: usize,
     },
@@ -155,6 +174,8 @@ pub struct Plan {
     pub shared_bytes: u32,
     /// Most blocks of a launch, which take several tiles each where there are more.
     pub most_blocks: u64,
+    /// The launch may start before what is ahead of it is done.
+    pub early: bool,
     /// What the model expects.
     pub microseconds: f64,
 }
@@ -170,8 +191,33 @@ struct Tile {
     resident: u32,
     /// Multiplications and additions of a multiprocessor full of blocks, in each nanosecond.
     rate: f64,
-    /// Of a kernel whose blocks stay for several tiles: the microseconds of a tile beyond its products.
-    staying: Option<f64>,
+    pace: Pace,
+}
+
+/// How a kernel's blocks go on.
+#[derive(Clone, Copy, Debug)]
+enum Pace {
+    /// In waves of blocks, each with a tile.
+    Waves,
+    /// Blocks stay for several tiles, each of which takes this many microseconds beyond its products.
+    Staying(f64),
+    /// As waves, on Hopper; the splits of k are the blocks of a cluster.
+    Clusters(Cluster),
+}
+
+/// What a multiprocessor takes for a tile of `clustered` or `loose`, in microseconds.
+#[derive(Clone, Copy, Debug)]
+struct Cluster {
+    /// From the launch to its end, beyond the stages.
+    once: f64,
+    /// For a stage of a block that is alone.
+    alone: f64,
+    /// For a stage of one among several blocks.
+    shared: f64,
+    /// For the sums of a tile.
+    end: f64,
+    /// For each part of a sum but the first.
+    part: f64,
 }
 
 /// Terms of a split are a multiple of every kernel's depth.
@@ -195,10 +241,10 @@ const ALONE: f64 = 1.4;
 const MEMORY: f64 = 3800.0;
 const CACHE: f64 = 5000.0;
 
-/// Each instance of `tensor_cores`, `pipelined` and `tf32_cores` in four layouts, for all types alike.
+/// Each instance of `tensor_cores`, `pipelined`, `clustered`, `loose` and `tf32_cores` in four layouts, for all types alike.
 const LAYOUTS: usize = 4;
 
-/// The instance of `tensor_cores`, `pipelined` or `tf32_cores` with tiles of a shape, for operands read this way.
+/// The instance of `tensor_cores`, `pipelined`, `clustered`, `loose` or `tf32_cores` with tiles of a shape, for operands read this way.
 pub fn instance(shape: usize, sides: [Side; 2]) -> usize {
     shape * LAYOUTS + 2 * usize::from(!sides[0].along_k) + usize::from(!sides[1].along_k)
 }
@@ -238,12 +284,18 @@ impl Plan {
         for tile in tiles(request, target).into_iter().filter(|tile| tile.fits(target)) {
             let most = match tile.choice {
                 Choice::Thin { .. } => 1,
+                Choice::Clustered { .. } | Choice::Loose { .. } => kernels::CLUSTERED_MOST as usize,
                 Choice::Tf32Cores { .. } => (request.k / LEAST_TF32_TERMS).clamp(1, MOST_SPLITS),
                 _ => (request.k / LEAST_TERMS).clamp(1, MOST_SPLITS),
             };
             plans.extend((1..=most).filter_map(|splits| tile.plan(request, target, splits)));
         }
         plans
+    }
+
+    /// Whether the parts of k are the blocks of a cluster, which adds them up by itself.
+    pub fn is_clustered(&self) -> bool {
+        matches!(self.choice, Choice::Clustered { .. } | Choice::Loose { .. })
     }
 
     /// Tiles of all parts of all products.
@@ -270,7 +322,7 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
                 shared_bytes: kernels::f32_shared_bytes(rows, cols),
                 resident: kernel.bounds.min_blocks,
                 rate: F32_RATES[index],
-                staying: None,
+                pace: Pace::Waves,
             }
         });
         return on_cores.chain(tf32_tiles(request, target)).collect();
@@ -287,7 +339,7 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
                 shared_bytes: kernels::shared_bytes(rows, cols, of("STEPS") * 16, of("STAGES")),
                 resident: kernel.bounds.min_blocks,
                 rate: HALF_RATES[shape] * if target.warpgroups { ON_HOPPER } else { 1.0 },
-                staying: None,
+                pace: Pace::Waves,
             }
         })
         .collect();
@@ -304,9 +356,10 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
             shared_bytes: kernels::pipelined_shared_bytes(consumers, cols, of("STAGES")),
             resident: kernel.bounds.min_blocks,
             rate: PIPED_RATES[shape],
-            staying: Some(PIPED_ENDS[shape]),
+            pace: Pace::Staying(PIPED_ENDS[shape]),
         }
     }));
+    tiles.extend(cluster_tiles(request, target));
     let along_k = request.sides.iter().all(|side| side.along_k);
     let thin = kernels::thin::kernels::<half::bf16>()
         .iter()
@@ -321,10 +374,40 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
             resident: kernel.bounds.min_blocks,
             // Bytes are what counts.
             rate: HALF_RATES[0],
-            staying: None,
+            pace: Pace::Waves,
         });
     }
     tiles
+}
+
+/// Those of `clustered` and `loose`.
+fn cluster_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
+    let tile = |choice, rows: u32, cols: u32, stages: u32, resident, cluster| Tile {
+        choice,
+        rows,
+        cols,
+        shared_bytes: kernels::clustered_shared_bytes(rows, cols, stages),
+        resident,
+        rate: 0.0,
+        pace: Pace::Clusters(cluster),
+    };
+    // A sum of no terms is left to the others.
+    let fits = target.warpgroups && request.k > 0;
+    let clustered = kernels::clustered::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
+    let clustered = clustered.filter(move |_| fits && request.mappable).map(move |(shape, kernel)| {
+        let of = |name| kernel.constant(name) as u32;
+        let (rows, cols) = (of("CONSUMERS") * kernels::PIPELINED_ROWS, 2 * of("SUMS"));
+        let choice = Choice::Clustered { shape };
+        tile(choice, rows, cols, of("STAGES"), kernel.bounds.min_blocks, CLUSTERED[shape])
+    });
+    let copied = request.sides.iter().any(|side| side.copied);
+    let loose = kernels::loose::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
+    let loose = loose.filter(move |_| fits && request.neighbours && copied).map(move |(shape, kernel)| {
+        let of = |name| kernel.constant(name) as u32;
+        let (rows, cols) = (kernels::PIPELINED_ROWS, 2 * of("SUMS"));
+        tile(Choice::Loose { shape }, rows, cols, of("STAGES"), kernel.bounds.min_blocks, LOOSE[shape])
+    });
+    clustered.chain(loose)
 }
 
 /// Those of `tf32_cores`: of three products where they are worth it, of one where that is asked for.
@@ -347,7 +430,7 @@ fn tf32_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
             shared_bytes: kernels::tf32_shared_bytes(rows, cols, of("STAGES"), along_k),
             resident: kernel.bounds.min_blocks,
             rate: TF32_RATES[shape],
-            staying: None,
+            pace: Pace::Waves,
         }
     })
 }
@@ -357,6 +440,14 @@ fn tf32_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
 const F32_RATES: [f64; 2] = [125.0, 103.0];
 const TF32_RATES: [f64; 6] = [283.0, 238.0, 209.0, 133.0, 562.0, 338.0];
 const PIPED_RATES: [f64; 4] = [3190.0, 3130.0, 3070.0, 1800.0];
+/// Those of the shapes of `clustered` and `loose`.
+const CLUSTERED: [Cluster; 2] = [
+    Cluster { once: 2.0, alone: 0.15, shared: 0.13, end: 0.3, part: 0.1 },
+    Cluster { once: 2.0, alone: 0.2, shared: 0.2, end: 0.5, part: 0.1 },
+];
+const LOOSE: [Cluster; 1] = [Cluster { once: 2.5, alone: 0.5, shared: 0.25, end: 0.5, part: 0.1 }];
+/// Longer kernels are not started early: it gains 0.4 µs, and takes more than that where blocks come to lie unevenly.
+const EARLY: f64 = 20.0;
 /// What becomes of the rates of `tensor_cores` on Hopper, in products of few tiles too.
 const ON_HOPPER: f64 = 0.6;
 /// The part of the shorter of products and bytes that the longer does not hide.
@@ -379,7 +470,8 @@ impl Tile {
     fn plan(&self, request: &Request, target: Target, splits: usize) -> Option<Plan> {
         let Request { m, n, k, batch, dtype, sides, .. } = *request;
         let k_of_split = k.div_ceil(splits).next_multiple_of(DEPTH).max(DEPTH);
-        let partials = if splits > 1 { splits * batch * m * n.next_multiple_of(4) * 4 } else { 0 };
+        let clustered = matches!(self.pace, Pace::Clusters(_));
+        let partials = if splits > 1 && !clustered { splits * batch * m * n.next_multiple_of(4) * 4 } else { 0 };
         if k.div_ceil(k_of_split).max(1) != splits || partials > MOST_PARTIALS {
             return None;
         }
@@ -390,12 +482,22 @@ impl Tile {
         let sms = f64::from(target.sms);
         // Of one block, at its share of a multiprocessor's rate.
         let work = f64::from(self.rows) * f64::from(self.cols) * k_of_split.min(k) as f64 / self.rate / 1e3;
-        let compute = match self.staying {
-            Some(end) => {
+        let compute = match self.pace {
+            Pace::Clusters(cluster) => {
+                if !splits.is_power_of_two() {
+                    return None;
+                }
+                let turns = k_of_split.min(k).div_ceil(DEPTH) as f64;
+                let of_one = (blocks / sms).ceil();
+                cluster.once + (turns * cluster.alone).max(of_one * turns * cluster.shared)
+                    + of_one * cluster.end / splits as f64
+                    + cluster.part * (splits - 1) as f64
+            }
+            Pace::Staying(end) => {
                 let end = if splits > 1 { end * PARTIAL_END } else { end };
                 PIPED_FILL + (blocks / sms).ceil() * (work + end)
             }
-            None => {
+            Pace::Waves => {
                 let waves = (blocks / (sms * resident)).floor();
                 let rest = blocks - waves * sms * resident;
                 let even = (rest / sms).ceil();
@@ -414,9 +516,10 @@ impl Tile {
             }
         };
         let bytes = (batch * (m * k + n * k + m * n) * dtype.size()) as f64 / MEMORY / 1e3;
-        let reduce = if splits > 1 { LAUNCH + 2.0 * partials as f64 / CACHE / 1e3 } else { 0.0 };
-        // `cuda_cores` reads operands as they lie.
-        let copied = |side: &Side| side.copied && !matches!(self.choice, Choice::CudaCores { .. });
+        let reduce = if partials > 0 { LAUNCH + 2.0 * partials as f64 / CACHE / 1e3 } else { 0.0 };
+        // These read operands as they lie.
+        let any = matches!(self.choice, Choice::CudaCores { .. } | Choice::Loose { .. });
+        let copied = |side: &Side| side.copied && !any;
         let sides = sides.map(|side| Side { copied: copied(&side), ..side });
         let copies: f64 = [m, n]
             .into_iter()
@@ -424,6 +527,9 @@ impl Tile {
             .filter(|(_, side)| side.copied)
             .map(|(rows, _)| LAUNCH + (2 * batch * rows * k * dtype.size()) as f64 / MEMORY / 1e3)
             .sum();
+        let launch = if clustered { 0.0 } else { LAUNCH };
+        let microseconds = launch + compute.max(bytes) + NOT_HIDDEN * compute.min(bytes) + reduce + copies;
+        let on_hopper = clustered || matches!(self.pace, Pace::Staying(_));
         Some(Plan {
             choice: self.choice,
             sides,
@@ -432,8 +538,9 @@ impl Tile {
             splits,
             k_of_split,
             shared_bytes: self.shared_bytes,
-            most_blocks: if self.staying.is_some() { u64::from(target.sms) } else { u64::MAX },
-            microseconds: LAUNCH + compute.max(bytes) + NOT_HIDDEN * compute.min(bytes) + reduce + copies,
+            most_blocks: if matches!(self.pace, Pace::Staying(_)) { u64::from(target.sms) } else { u64::MAX },
+            early: on_hopper && microseconds < EARLY,
+            microseconds,
         })
     }
 }
@@ -443,6 +550,8 @@ impl fmt::Display for Plan {
         let name = match self.choice {
             Choice::TensorCores { .. } => "tensor_cores",
             Choice::Pipelined { .. } => "pipelined",
+            Choice::Clustered { .. } => "clustered",
+            Choice::Loose { .. } => "loose",
             Choice::Thin { .. } => "thin",
             Choice::Tf32Cores { shape } => {
                 match kernels::tf32_cores::ALL[shape * LAYOUTS].constant("PRODUCTS") {
@@ -456,7 +565,8 @@ impl fmt::Display for Plan {
         let [down, across] = self.tiles;
         write!(f, "{name} {rows}x{cols}, {down}x{across} tiles")?;
         if self.splits > 1 {
-            write!(f, ", k in {} parts of {}", self.splits, self.k_of_split)?;
+            let clusters = if self.is_clustered() { ", by clusters" } else { "" };
+            write!(f, ", k in {} parts of {}{clusters}", self.splits, self.k_of_split)?;
         }
         for (name, side) in ["a", "b"].iter().zip(self.sides) {
             let along = if side.along_k { "k" } else { "its rows" };

@@ -8,7 +8,7 @@ const TARGET: Target = Target { sms: 132, shared_bytes: 228 << 10, warpgroups: f
 const ALONG_K: Side = Side { along_k: true, copied: false };
 
 fn request([m, n, k]: [usize; 3], dtype: DType) -> Request {
-    Request { m, n, k, batch: 1, dtype, tf32: false, sides: [ALONG_K; 2], mappable: true }
+    Request { m, n, k, batch: 1, dtype, tf32: false, sides: [ALONG_K; 2], mappable: true, neighbours: true }
 }
 
 fn plan(shape: [usize; 3], dtype: DType) -> Plan {
