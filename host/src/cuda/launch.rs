@@ -110,7 +110,8 @@ impl Context {
         self.make_current()?;
         let function = self.function(family, kernel)?;
         let block = [threads, 1, 1];
-        let cfg = LaunchConfig { grid: [1; 3], block, shared_bytes, cluster: 1, cooperative: false, early: false };
+        let cfg =
+            LaunchConfig { grid: [1; 3], block, shared_bytes, cluster: 1, cooperative: false, early: false };
         let limits = FunctionLimits { required_block: None, ..*function.limits() };
         cfg.check(kernel, &limits, self.info())?;
         function.allow(shared_bytes, false)?;

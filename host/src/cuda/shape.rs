@@ -103,15 +103,14 @@ mod tests {
         }
     }
 
-    const PLAIN: LaunchConfig =
-        LaunchConfig {
-            grid: [8, 1, 1],
-            block: [256, 1, 1],
-            shared_bytes: 0,
-            cluster: 1,
-            cooperative: false,
-            early: false,
-        };
+    const PLAIN: LaunchConfig = LaunchConfig {
+        grid: [8, 1, 1],
+        block: [256, 1, 1],
+        shared_bytes: 0,
+        cluster: 1,
+        cooperative: false,
+        early: false,
+    };
     const LIMITS: FunctionLimits =
         FunctionLimits { max_threads: 512, static_shared: 1024, required_block: None };
 

@@ -471,7 +471,8 @@ pub unsafe fn loose<
             let of_a = Source::<T, A_K>::new(a.offset(place.of(p.a)), p.a, (m, p.k), fetcher);
             let of_b = Source::<T, B_K>::new(b.offset(place.of(p.b)), p.b, (n, p.k), fetcher);
             let mut turn = Turn::<STAGES>::first();
-            let (mut held_a, mut held_b) = (of_a.fetch(first_row, k, fetcher), of_b.fetch(first_col, k, fetcher));
+            let (mut held_a, mut held_b) =
+                (of_a.fetch(first_row, k, fetcher), of_b.fetch(first_col, k, fetcher));
             let mut done = 0;
             while done < turns {
                 done += 1;

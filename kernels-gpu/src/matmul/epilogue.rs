@@ -313,6 +313,8 @@ impl<T: Float> Finish<T> {
         let packs = cols / per_pack;
         let thread = thread::thread_idx_x();
         let (mut first, down, col) = (0, thread / packs, thread % packs * per_pack);
+        // Not to be unrolled.
+        let rows = bits::opaque(rows);
         while first < rows {
             let row = first + down;
             let at = row * pitch + col;

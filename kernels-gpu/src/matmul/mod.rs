@@ -60,6 +60,8 @@ mod tf32_tiles;
 
 #[cfg(feature = "matmul")]
 pub use alignment::*;
+#[cfg(feature = "matmul_hopper")]
+pub use clusters::*;
 pub use epilogue::{Epilogue, activation, flag};
 #[cfg(feature = "matmul")]
 pub use f32_tiles::*;
@@ -67,8 +69,6 @@ pub use f32_tiles::*;
 pub use few_rows::*;
 #[cfg(feature = "matmul")]
 pub use half_tiles::*;
-#[cfg(feature = "matmul_hopper")]
-pub use clusters::*;
 #[cfg(feature = "matmul_hopper")]
 pub use part::{PIPELINED_DEPTH, PIPELINED_LINES};
 #[cfg(feature = "matmul_hopper")]

@@ -19,11 +19,11 @@
 //!
 //! Source: NVIDIA's CUTLASS (warp-specialised persistent kernels), as a technique.
 
+use super::Product;
 use super::consumer::{CHUNK, Finisher, GROUP_ROWS, ROOM_BYTES, WARPS};
 use super::epilogue::{Finish, Tensors, flag};
 use super::part::{PIPELINED_DEPTH, Part, multiply};
 use super::place::Place;
-use super::Product;
 use cuda_std::barrier::{self, Barriers, Turn};
 use cuda_std::dependent;
 use cuda_std::prelude::*;
