@@ -233,7 +233,7 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
             } else {
                 // Neighbours by neighbouring lanes, four rows at a time.
                 let (mut row, col, rows) = (thread / cols, thread % cols, threads / cols);
-                while row < share {
+                while finish.is_within(first_row + row, first_col + col) && row < share {
                     let of_row = |i: u32| {
                         let down = row + i * rows;
                         // Beyond the share any will do.
