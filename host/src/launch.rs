@@ -19,6 +19,8 @@ pub struct Grid {
     pub cluster: u32,
     /// Whether all blocks must run at once, so that they can wait for one another.
     pub cooperative: bool,
+    /// Whether the kernel may start before what is ahead of it is done; it waits by itself.
+    pub early: bool,
 }
 
 impl Grid {
@@ -43,7 +45,7 @@ impl Grid {
             side("blocks along y", Grid::MAX_YZ, y)?,
             side("blocks along z", Grid::MAX_YZ, z)?,
         ];
-        Ok(Grid { blocks, shared_bytes: 0, cluster: 1, cooperative: false })
+        Ok(Grid { blocks, shared_bytes: 0, cluster: 1, cooperative: false, early: false })
     }
 
     /// As many blocks along x as hold `items`, at `per_block` each (at least 1).
@@ -64,6 +66,12 @@ impl Grid {
     /// With all blocks running at once.
     pub fn cooperative(self) -> Grid {
         Grid { cooperative: true, ..self }
+    }
+
+    /// Where `early` holds, starting before what is ahead of it is done, on GPUs that can: for kernels that call
+    /// [`dependent::wait`](cuda_std::dependent::wait).
+    pub fn early_if(self, early: bool) -> Grid {
+        Grid { early, ..self }
     }
 }
 
@@ -109,6 +117,7 @@ impl Device {
                     shared_bytes: grid.shared_bytes,
                     cluster: grid.cluster,
                     cooperative: grid.cooperative,
+                    early: grid.early && info.arch.0 >= 9,
                 };
                 let (family, args) = (families::find(kernel)?, args.pack());
                 // SAFETY: the handle has the kernel's own argument types; the rest is the caller's contract.

@@ -29,6 +29,7 @@ pub mod barrier;
 pub mod bits;
 pub mod block;
 pub mod cluster;
+pub mod dependent;
 pub mod divide;
 pub mod float;
 pub mod global;

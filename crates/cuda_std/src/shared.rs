@@ -121,6 +121,28 @@ impl<T: Copy> Shared<T> {
         unsafe { imp::get_remote::<T>(self.raw, rank, index) }
     }
 
+    /// Reads the bits of element `index`, of four bytes, of the same array in block `rank` of the cluster, or gives zeros.
+    ///
+    /// # Safety
+    /// Where `when` holds, as [`Self::get_remote`].
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn get_bits_remote_if(self, when: bool, rank: u32, index: u32) -> u32 {
+        // SAFETY: the caller's contract.
+        unsafe { imp::get_bits_remote_if::<T>(self.raw, when, rank, index) }
+    }
+
+    /// Reads the pack that starts at element `index` of the same array in block `rank` of the cluster, or gives zeros.
+    ///
+    /// # Safety
+    /// Where `when` holds, as [`Self::get_pack`]; the block must still be running.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn get_pack_remote_if(self, when: bool, rank: u32, index: u32) -> Pack {
+        // SAFETY: the caller's contract.
+        unsafe { imp::get_pack_remote_if::<T>(self.raw, when, rank, index) }
+    }
+
     /// Writes element `index` of the same array in block `rank` of the cluster.
     ///
     /// # Safety

@@ -57,7 +57,7 @@ impl Context {
             sys::CU_LAUNCH_PARAM_END,
         ];
         let extra = if size == 0 { ptr::null_mut() } else { extra.as_mut_ptr() };
-        if cfg.cluster == 1 && !cfg.cooperative {
+        if cfg.cluster == 1 && !cfg.cooperative && !cfg.early {
             let ([gx, gy, gz], [bx, by, bz]) = (cfg.grid, cfg.block);
             // SAFETY: function and stream are alive and of the current context; `extra` gives the packed
             // arguments, whose size was checked and whose content the caller vouches for; the driver
@@ -110,7 +110,8 @@ impl Context {
         self.make_current()?;
         let function = self.function(family, kernel)?;
         let block = [threads, 1, 1];
-        let cfg = LaunchConfig { grid: [1; 3], block, shared_bytes, cluster: 1, cooperative: false };
+        let cfg =
+            LaunchConfig { grid: [1; 3], block, shared_bytes, cluster: 1, cooperative: false, early: false };
         let limits = FunctionLimits { required_block: None, ..*function.limits() };
         cfg.check(kernel, &limits, self.info())?;
         function.allow(shared_bytes, false)?;
@@ -128,7 +129,7 @@ impl Context {
         let function = self.function(family, kernel)?;
         cfg.check(kernel, function.limits(), self.info())?;
         function.allow(cfg.shared_bytes, cfg.cluster > PORTABLE_CLUSTER)?;
-        let mut attributes = Attributes([CUlaunchAttribute::cluster([cfg.cluster, 1, 1]); 2], 1);
+        let mut attributes = Attributes([CUlaunchAttribute::cluster([cfg.cluster, 1, 1]); 3], 1);
         let config = attributes.config(cfg, ptr::null_mut());
         let mut clusters = 0;
         // SAFETY: the function is alive, `config` points to `attributes`, which outlives the call.
@@ -139,18 +140,22 @@ impl Context {
 }
 
 /// The attributes of a launch, of which the first so many count.
-struct Attributes([CUlaunchAttribute; 2], u32);
+struct Attributes([CUlaunchAttribute; 3], u32);
 
 impl Attributes {
     fn new(cfg: &LaunchConfig) -> Self {
-        let cluster = CUlaunchAttribute::cluster([cfg.cluster, 1, 1]);
         let cooperative = CUlaunchAttribute::cooperative();
-        match (cfg.cluster > 1, cfg.cooperative) {
-            (true, true) => Self([cluster, cooperative], 2),
-            (true, false) => Self([cluster; 2], 1),
-            (false, true) => Self([cooperative; 2], 1),
-            (false, false) => Self([cooperative; 2], 0),
+        let wanted = [
+            (cfg.cluster > 1, CUlaunchAttribute::cluster([cfg.cluster, 1, 1])),
+            (cfg.cooperative, cooperative),
+            (cfg.early, CUlaunchAttribute::programmatic_stream_serialization()),
+        ];
+        let mut attributes = Self([cooperative; 3], 0);
+        for (_, attribute) in wanted.into_iter().filter(|(wanted, _)| *wanted) {
+            attributes.0[attributes.1 as usize] = attribute;
+            attributes.1 += 1;
         }
+        attributes
     }
 
     /// Points into `self`, so it is not to outlive it.

@@ -22,6 +22,8 @@ pub struct LaunchConfig {
     pub cluster: u32,
     /// Whether all blocks must run at once, so that they can wait for one another.
     pub cooperative: bool,
+    /// Whether the kernel may start before what is ahead of it in the stream is done.
+    pub early: bool,
 }
 
 impl LaunchConfig {
@@ -101,8 +103,14 @@ mod tests {
         }
     }
 
-    const PLAIN: LaunchConfig =
-        LaunchConfig { grid: [8, 1, 1], block: [256, 1, 1], shared_bytes: 0, cluster: 1, cooperative: false };
+    const PLAIN: LaunchConfig = LaunchConfig {
+        grid: [8, 1, 1],
+        block: [256, 1, 1],
+        shared_bytes: 0,
+        cluster: 1,
+        cooperative: false,
+        early: false,
+    };
     const LIMITS: FunctionLimits =
         FunctionLimits { max_threads: 512, static_shared: 1024, required_block: None };
 

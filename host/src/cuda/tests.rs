@@ -59,8 +59,14 @@ const BROKEN_PTX: &str = "
 ";
 
 const N: u32 = 1000;
-const PLAIN: LaunchConfig =
-    LaunchConfig { grid: [16, 1, 1], block: [64, 1, 1], shared_bytes: 0, cluster: 1, cooperative: false };
+const PLAIN: LaunchConfig = LaunchConfig {
+    grid: [16, 1, 1],
+    block: [64, 1, 1],
+    shared_bytes: 0,
+    cluster: 1,
+    cooperative: false,
+    early: false,
+};
 
 /// Runs `body` with the first GPU.
 fn on_gpu(body: impl FnOnce(&Arc<Context>) -> Result<()>) {

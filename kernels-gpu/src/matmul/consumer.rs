@@ -178,17 +178,31 @@ impl Finisher {
                     }
                 }
                 warp::sync_warp(u32::MAX);
-                let (mut row, pack) = (self.lane / PACKS, self.lane % PACKS);
-                while row < rows {
+                let (mut first, pack) = (0, self.lane % PACKS);
+                while first < rows {
+                    let row = first + self.lane / PACKS;
                     let all = || {
                         let [a, b, c, d] = staged.get_pack(place(row, 2 * pack));
                         let [e, f, g, h] = staged.get_pack(place(row, 2 * pack + 1));
                         [a, b, c, d, e, f, g, h].map(f32::from_bits)
                     };
-                    let one = |i: u32| staged.get(place(row, 2 * pack + i / 4) + i % 4);
-                    let col = self.col + chunk as u32 * CHUNK + pack * PACK as u32;
-                    finish.pack(self.row + self.warp * ROWS + row, col, all, one);
-                    row += ROWS_AT_A_TIME;
+                    let (down, along) = (self.row + self.warp * ROWS, self.col + chunk as u32 * CHUNK);
+                    let in_chunk = |i: u32| {
+                        // Neighbours by neighbouring lanes.
+                        let number = i * 32 + self.lane;
+                        let spread = (first + number / CHUNK, number % CHUNK);
+                        if finish.is_packed() { (row, pack * PACK as u32 + i) } else { spread }
+                    };
+                    let at = |i: u32| {
+                        let (row, col) = in_chunk(i);
+                        (down + row, along + col)
+                    };
+                    let sum = |i: u32| {
+                        let (row, col) = in_chunk(i);
+                        staged.get(place(row, col / 4) + col % 4)
+                    };
+                    finish.pack(down + row, along + pack * PACK as u32, all, at, sum);
+                    first += ROWS_AT_A_TIME;
                 }
                 chunk += 1;
             }

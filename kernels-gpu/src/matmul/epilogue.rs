@@ -2,6 +2,7 @@
 
 use core::marker::PhantomData;
 
+use cuda_std::bits;
 use cuda_std::float::{fma, max_nan};
 use cuda_std::prelude::*;
 
@@ -123,8 +124,21 @@ impl<T: Float> Finish<T> {
         self.p.flags & flag != 0
     }
 
-    /// Finishes the pack from (row, col) on, as far as it is within the result: from all its `sums`, or element by
-    /// element from the `sum` of each.
+    /// Whether results go out in whole packs; if not, neighbours are best finished by neighbouring lanes.
+    #[inline(always)]
+    pub fn is_packed(&self) -> bool {
+        self.has(flag::PACKED)
+    }
+
+    /// Whether the result has the element.
+    #[inline(always)]
+    pub fn is_within(&self, row: u32, col: u32) -> bool {
+        row < self.p.m && col < self.p.n
+    }
+
+    /// Finishes the pack from (row, col) on from all its `sums`, where it goes out as a whole; else as many elements one by one, of
+    /// which `place` gives row and column and `sum` the sum. Where [`Self::is_packed`] these must be the pack's own; otherwise any, so that
+    /// neighbouring lanes can have neighbours. What is not within the result is left out, and its sums are not asked for.
     ///
     /// # Safety
     /// The tensors are there as the parameters say. One thread takes an element.
@@ -134,21 +148,24 @@ impl<T: Float> Finish<T> {
         row: u32,
         col: u32,
         sums: impl FnOnce() -> [f32; PACK],
+        place: impl Fn(u32) -> (u32, u32),
         sum: impl Fn(u32) -> f32,
     ) {
-        let (per_pack, n) = (T::PER_PACK as u32, self.p.n);
-        if row >= self.p.m {
-            return;
-        }
-        // SAFETY: the caller's contract; columns are below n.
+        let (per_pack, m, n) = (T::PER_PACK as u32, self.p.m, self.p.n);
+        // SAFETY: the caller's contract; rows are below m and columns below n.
         unsafe {
-            if self.has(flag::PACKED) && col + per_pack <= n {
-                self.whole(row, col, sums());
+            if self.is_packed() && col + per_pack <= n {
+                if row < m {
+                    self.whole(row, col, sums());
+                }
             } else {
-                let end = if col + per_pack < n { col + per_pack } else { n };
-                let mut next = col;
+                // Not to be unrolled.
+                let (mut next, end) = (0, bits::opaque(per_pack));
                 while next < end {
-                    self.one(row, next, sum(next - col));
+                    let (row, col) = place(next);
+                    if self.is_within(row, col) {
+                        self.one(row, col, sum(next));
+                    }
                     next += 1;
                 }
             }
@@ -220,6 +237,63 @@ impl<T: Float> Finish<T> {
         }
     }
 
+    /// Finishes `N` sums of column `col`, of every `step`-th row from `row` on, as far as they are before row `end` and within the
+    /// result: several at once, so that their loads are under way together.
+    ///
+    /// # Safety
+    /// As [`Self::pack`].
+    #[inline(always)]
+    pub unsafe fn column<const N: usize>(&self, (row, step, end): (u32, u32, u32), col: u32, sums: [f32; N]) {
+        let (p, t) = (&self.p, &self.tensors);
+        if col >= p.n {
+            return;
+        }
+        let end = if end < p.m { end } else { p.m };
+        let exists = |i: usize| row + i as u32 * step < end;
+        let at = |matrix: Matrix, i: usize| {
+            let row = row + i as u32 * step;
+            (row as i64 * matrix.row + col as i64 * matrix.col) as usize
+        };
+        // SAFETY: the caller's contract.
+        unsafe {
+            let bias = if self.has(flag::BIAS) { t.bias.get(col as usize).to_f32() } else { 0.0 };
+            let (mut values, mut aux) = ([0.0; N], [0.0; N]);
+            for i in 0..N {
+                values[i] = fma(p.alpha, sums[i], bias);
+            }
+            if self.has(flag::SLOPE) {
+                for i in 0..N {
+                    aux[i] = if exists(i) { t.aux.get(at(p.aux, i)).to_f32() } else { 0.0 };
+                }
+            }
+            if self.has(flag::KEEP) {
+                for i in 0..N {
+                    t.aux.set_if(exists(i), at(p.aux, i), T::from_f32(values[i]));
+                }
+            }
+            values = self.activate(values, aux);
+            if self.has(flag::ADDEND) {
+                let mut added = [0.0; N];
+                for i in 0..N {
+                    added[i] = if exists(i) { t.addend.get(at(p.addend, i)).to_f32() } else { 0.0 };
+                }
+                for i in 0..N {
+                    values[i] = fma(p.beta, added[i], values[i]);
+                }
+            }
+            if self.has(flag::WIDE) {
+                let out = GlobalMut::<f32>::from_raw(t.out.raw());
+                for i in 0..N {
+                    out.set_if(exists(i), at(p.out, i), values[i]);
+                }
+            } else {
+                for i in 0..N {
+                    t.out.set_if(exists(i), at(p.out, i), T::from_f32(values[i]));
+                }
+            }
+        }
+    }
+
     /// Finishes the `rows`×`cols` sums that a block has in shared memory, in rows of `pitch` elements, for the tile
     /// that begins at (first_row, first_col).
     ///
@@ -235,10 +309,14 @@ impl<T: Float> Finish<T> {
         (first_row, first_col): (u32, u32),
         threads: u32,
     ) {
-        let packs = cols / T::PER_PACK as u32;
-        let (mut row, pack) = (thread::thread_idx_x() / packs, thread::thread_idx_x() % packs);
-        let col = pack * T::PER_PACK as u32;
-        while row < rows {
+        let per_pack = T::PER_PACK as u32;
+        let packs = cols / per_pack;
+        let thread = thread::thread_idx_x();
+        let (mut first, down, col) = (0, thread / packs, thread % packs * per_pack);
+        // Not to be unrolled.
+        let rows = bits::opaque(rows);
+        while first < rows {
+            let row = first + down;
             let at = row * pitch + col;
             // SAFETY: within the sums; the rest is the caller's contract.
             unsafe {
@@ -248,9 +326,23 @@ impl<T: Float> Finish<T> {
                     let [e, f, g, h] = if wide { sums.get_pack(at + 4) } else { [0; 4] };
                     [a, b, c, d, e, f, g, h].map(f32::from_bits)
                 };
-                self.pack(first_row + row, first_col + col, all, |i| sums.get(at + i));
+                let in_tile = |i: u32| {
+                    // Neighbours by neighbouring threads.
+                    let number = i * threads + thread;
+                    let spread = (first + number / cols, number % cols);
+                    if self.is_packed() { (row, col + i) } else { spread }
+                };
+                let place = |i: u32| {
+                    let (row, col) = in_tile(i);
+                    (first_row + row, first_col + col)
+                };
+                let sum = |i: u32| {
+                    let (row, col) = in_tile(i);
+                    sums.get(row * pitch + col)
+                };
+                self.pack(first_row + row, first_col + col, all, place, sum);
             }
-            row += threads / packs;
+            first += threads / packs;
         }
     }
 }

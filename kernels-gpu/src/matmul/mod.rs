@@ -8,6 +8,8 @@
 //! | --- | --- | --- |
 //! | [`tensor_cores()`](fn@tensor_cores) | 16-bit, rows along k or across it | everything that is not below |
 //! | [`pipelined()`](fn@pipelined) | the same | the same, on Hopper: a family of its own |
+//! | [`clustered()`](fn@clustered) | the same | few tiles, on Hopper: in small ones, and clusters share out k |
+//! | [`loose()`](fn@loose) | 16-bit, any alignment | few tiles of what would be copied first |
 //! | [`thin()`](fn@thin) | 16-bit, rows along k, m ≤ 16 | decoding: b is read once, 16 bytes at a time |
 //! | [`tf32_cores()`](fn@tf32_cores) | f32, rows along k or across it | f32 in three products of tf32, or rounded to it if asked |
 //! | [`cuda_cores()`](fn@cuda_cores) | f32, any strides | f32 where tensor cores are slow, and what would be copied for little |
@@ -30,6 +32,8 @@
 #[cfg(feature = "matmul")]
 mod alignment;
 #[cfg(feature = "matmul_hopper")]
+mod clusters;
+#[cfg(feature = "matmul_hopper")]
 mod consumer;
 mod epilogue;
 #[cfg(feature = "matmul")]
@@ -38,6 +42,8 @@ mod f32_tiles;
 mod few_rows;
 #[cfg(feature = "matmul")]
 mod half_tiles;
+#[cfg(feature = "matmul_hopper")]
+mod part;
 #[cfg(feature = "matmul_hopper")]
 mod piped_tiles;
 mod place;
@@ -54,6 +60,8 @@ mod tf32_tiles;
 
 #[cfg(feature = "matmul")]
 pub use alignment::*;
+#[cfg(feature = "matmul_hopper")]
+pub use clusters::*;
 pub use epilogue::{Epilogue, activation, flag};
 #[cfg(feature = "matmul")]
 pub use f32_tiles::*;
@@ -61,6 +69,8 @@ pub use f32_tiles::*;
 pub use few_rows::*;
 #[cfg(feature = "matmul")]
 pub use half_tiles::*;
+#[cfg(feature = "matmul_hopper")]
+pub use part::{PIPELINED_DEPTH, PIPELINED_LINES};
 #[cfg(feature = "matmul_hopper")]
 pub use piped_tiles::*;
 pub use place::{BAND, Blocks};
@@ -154,5 +164,18 @@ mod expectations_of_pipelines {
         "f16_2_128_4_1_0 ==5 cp.async.bulk.tensor.4d.shared::cluster",
         "bf16_2_128_4_1_1 ==64 stmatrix.sync.aligned.m8n8.x4",
         "bf16_2_128_4_1_1 ==2 setmaxnreg"
+    );
+    macro_rules! expect_of_clusters {
+        ($($line:literal),*) => {$(
+            core::arch::global_asm!(concat!("//@expect matmul_hopper_", $line));
+        )*};
+    }
+    expect_of_clusters!(
+        "clustered_bf16_1_32_5_1_1 ==2 barrier.cluster.arrive.aligned",
+        "clustered_bf16_1_32_5_1_1 ==2 barrier.cluster.wait.aligned",
+        "clustered_bf16_1_32_5_1_1 ==2 bar.sync",
+        "loose_bf16_32_5_1_1 ==2 barrier.cluster.arrive.aligned",
+        "loose_bf16_32_5_1_1 ==2 barrier.cluster.wait.aligned",
+        "loose_bf16_32_5_1_1 ==2 bar.sync"
     );
 }

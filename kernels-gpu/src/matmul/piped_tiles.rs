@@ -19,24 +19,22 @@
 //!
 //! Source: NVIDIA's CUTLASS (warp-specialised persistent kernels), as a technique.
 
+use super::Product;
 use super::consumer::{CHUNK, Finisher, GROUP_ROWS, ROOM_BYTES, WARPS};
-use super::epilogue::{Finish, PACK, Tensors, flag};
+use super::epilogue::{Finish, Tensors, flag};
+use super::part::{PIPELINED_DEPTH, Part, multiply};
 use super::place::Place;
-use super::{Matrix, Product};
 use cuda_std::barrier::{self, Barriers, Turn};
+use cuda_std::dependent;
 use cuda_std::prelude::*;
-use cuda_std::tile::{self, Tile};
+use cuda_std::tile;
 use cuda_std::tma::{self, TensorMap};
-use cuda_std::warpgroup::{self, Operand, WarpgroupHalf};
+use cuda_std::warpgroup::{self, WarpgroupHalf};
 
-/// Terms of a stage.
-pub const PIPELINED_DEPTH: u32 = warpgroup::TERMS;
 /// Rows of a consumer.
 pub const PIPELINED_ROWS: u32 = GROUP_ROWS;
 /// Columns of a box of the result.
 pub const PIPELINED_CHUNK: u32 = CHUNK;
-/// Lines of a box of an operand that runs across k.
-pub const PIPELINED_LINES: u32 = 64;
 /// Registers of a producer's and of a consumer's thread, of two and of three consumers.
 const FEW_REGISTERS: u32 = 32;
 const REGISTERS_OF_TWO: u32 = 232;
@@ -46,70 +44,6 @@ const REGISTERS_OF_THREE: u32 = 160;
 pub const fn pipelined_shared_bytes(consumers: u32, cols: u32, stages: u32) -> u32 {
     let stage = (consumers * PIPELINED_ROWS + cols) * PIPELINED_DEPTH * 2;
     stages * stage + consumers * ROOM_BYTES + 2 * stages * Barriers::BYTES
-}
-
-/// An operand's part of a stage: `width` lines of [`PIPELINED_DEPTH`] terms. Along k they are a single box; else there is
-/// a box for each 64 lines, which are neighbours in memory.
-#[derive(Clone, Copy)]
-struct Part<const ALONG_K: usize> {
-    map: TensorMap,
-    width: u32,
-    /// Whether the batch's dimensions repeat the same matrix.
-    steps: [bool; 2],
-}
-
-impl<const ALONG_K: usize> Part<ALONG_K> {
-    #[inline(always)]
-    fn new(map: TensorMap, width: u32, matrix: Matrix) -> Self {
-        Part { map, width, steps: [matrix.inner != 0, matrix.outer != 0] }
-    }
-
-    #[inline(always)]
-    const fn bytes(self) -> u32 {
-        self.width * PIPELINED_DEPTH * 2
-    }
-
-    /// # Safety
-    /// The launch gives as much.
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn tile<T: Half>(self, offset: u32) -> Tile<T> {
-        let (rows, packs) = if const { ALONG_K == 1 } {
-            (self.width, PIPELINED_DEPTH / PACK as u32)
-        } else {
-            (PIPELINED_DEPTH, self.width / PACK as u32)
-        };
-        // SAFETY: the caller's contract.
-        unsafe { Tile::dynamic_slabs(offset, rows, packs) }
-    }
-
-    /// From line `at` on.
-    #[inline(always)]
-    fn operand<T: Half>(self, tile: Tile<T>, at: u32) -> Operand {
-        if const { ALONG_K == 1 } { tile.rows_along_terms(at) } else { tile.columns_along_lines(at) }
-    }
-
-    /// Starts the copies of the lines from `first` on of the terms from `k` on.
-    ///
-    /// # Safety
-    /// `tile` may be overwritten; `full` has announced the bytes.
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn load<T: Half>(self, tile: Tile<T>, first: u32, k: u32, place: Place, full: barrier::Barrier) {
-        let inner = if self.steps[0] { place.inner as i32 } else { 0 };
-        let outer = if self.steps[1] { place.outer as i32 } else { 0 };
-        // SAFETY: the caller's contract.
-        unsafe {
-            if const { ALONG_K == 1 } {
-                tile.shared().load_box(0, self.map, [k as i32, first as i32, inner, outer], full);
-            } else {
-                for i in 0..self.width / PIPELINED_LINES {
-                    let at = [(first + i * PIPELINED_LINES) as i32, k as i32, inner, outer];
-                    tile.shared().load_box(i * PIPELINED_LINES * PIPELINED_DEPTH, self.map, at, full);
-                }
-            }
-        }
-    }
 }
 
 /// Multiplies. `A_K` and `B_K` are 1 where the operand's columns are neighbours in memory, 0 where its rows are.
@@ -159,8 +93,8 @@ pub unsafe fn pipelined<
     p: Product,
 ) {
     let (rows, cols) = (CONSUMERS as u32 * PIPELINED_ROWS, 2 * SUMS as u32);
-    let part_a = Part::<A_K>::new(map_a, rows, p.a);
-    let part_b = Part::<B_K>::new(map_b, cols, p.b);
+    let part_a = Part::<A_K>::new(rows, p.a);
+    let part_b = Part::<B_K>::new(cols, p.b);
     let stage_bytes = part_a.bytes() + part_b.bytes();
     let rooms = STAGES as u32 * stage_bytes;
     // Known to be the same in all lanes, so that what comes of it stays in uniform registers. Each role asks anew: what
@@ -184,6 +118,8 @@ pub unsafe fn pipelined<
             barrier::fence_init();
         }
         tile::expect_slabs();
+        dependent::wait();
+        dependent::allow_next();
         thread::sync_threads();
         let ends = |place: Place| {
             let (k, end) = p.terms(place.split);
@@ -207,8 +143,8 @@ pub unsafe fn pipelined<
                         empty(turn.stage()).wait(turn.parity() ^ 1);
                         full.arrive_expecting(stage_bytes);
                         let (tile_a, tile_b) = tiles(turn.stage());
-                        part_a.load(tile_a, first_row, k, place, full);
-                        part_b.load(tile_b, first_col, k, place, full);
+                        part_a.load(map_a, tile_a, first_row, k, place, full);
+                        part_b.load(map_b, tile_b, first_col, k, place, full);
                         turn = turn.next();
                         k += PIPELINED_DEPTH;
                         left -= 1;
@@ -240,12 +176,7 @@ pub unsafe fn pipelined<
                 let of_a = part_a.operand(tile_a, group * PIPELINED_ROWS);
                 let of_b = part_b.operand(tile_b, 0);
                 let more = done > 0;
-                match const { (A_K, B_K) } {
-                    (1, 1) => T::multiply_tiles::<SUMS, 0, 0>(&mut sums, of_a, of_b, more),
-                    (1, _) => T::multiply_tiles::<SUMS, 0, 1>(&mut sums, of_a, of_b, more),
-                    (_, 1) => T::multiply_tiles::<SUMS, 1, 0>(&mut sums, of_a, of_b, more),
-                    (_, _) => T::multiply_tiles::<SUMS, 1, 1>(&mut sums, of_a, of_b, more),
-                }
+                multiply::<T, SUMS, A_K, B_K>(&mut sums, of_a, of_b, more);
                 // The products of the turn before are done.
                 warpgroup::wait::<1>();
                 empty(turn.stage_before()).arrive_if(more && lane == 0);

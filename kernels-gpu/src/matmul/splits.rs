@@ -81,6 +81,6 @@ pub unsafe fn reduce<T: Float>(
             sum
         };
         let finish = Finish::new(Tensors { bias, addend, aux, out }, &p.epilogue, place);
-        finish.pack(row, col, all, one);
+        finish.pack(row, col, all, |i| (row, col + i), one);
     }
 }

@@ -5,6 +5,7 @@ pub mod atomic;
 pub mod barrier;
 pub mod bits;
 pub mod cluster;
+pub mod dependent;
 pub mod float;
 pub mod global;
 pub mod matrix;

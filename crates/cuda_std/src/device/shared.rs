@@ -197,6 +197,35 @@ pub unsafe fn get_remote<T: Copy>(raw: RawShared, rank: u32, index: u32) -> T {
     }
 }
 #[inline(always)]
+pub unsafe fn get_bits_remote_if<T: Copy>(raw: RawShared, when: bool, rank: u32, index: u32) -> u32 {
+    const { assert!(size_of::<T>() == 4) };
+    let mut bits = 0u32;
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "{{ .reg .pred p; setp.ne.u32 p, {when}, 0; @p ld.shared::cluster.b32 {bits}, [{address}]; }}",
+            bits = inout(reg32) bits, address = in(reg32) remote(element::<T>(raw, index), rank),
+            when = in(reg32) when as u32, options(nostack, readonly)
+        );
+    }
+    bits
+}
+#[inline(always)]
+pub unsafe fn get_pack_remote_if<T: Copy>(raw: RawShared, when: bool, rank: u32, index: u32) -> Pack {
+    let [mut a, mut b, mut c, mut d] = [0u32; 4];
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "{{ .reg .pred p; setp.ne.u32 p, {when}, 0;",
+            "@p ld.shared::cluster.v4.b32 {{ {a}, {b}, {c}, {d} }}, [{address}]; }}",
+            a = inout(reg32) a, b = inout(reg32) b, c = inout(reg32) c, d = inout(reg32) d,
+            address = in(reg32) remote(element::<T>(raw, index), rank), when = in(reg32) when as u32,
+            options(nostack, readonly)
+        );
+    }
+    [a, b, c, d]
+}
+#[inline(always)]
 pub unsafe fn set_remote<T: Copy>(raw: RawShared, rank: u32, index: u32, value: T) {
     const { assert!(size_of::<T>() == 4, "remote access is by 32-bit elements") };
     // SAFETY: the caller's contract.

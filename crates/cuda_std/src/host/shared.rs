@@ -74,6 +74,26 @@ pub unsafe fn get_remote<T: Copy>(raw: RawShared, rank: u32, index: u32) -> T {
 }
 #[inline(always)]
 #[track_caller]
+pub unsafe fn get_bits_remote_if<T: Copy>(raw: RawShared, when: bool, rank: u32, index: u32) -> u32 {
+    const { assert!(size_of::<T>() == 4) };
+    // SAFETY: the checker tests the access.
+    if when { unsafe { raw.cast::<u32>().load_remote(rank, index as usize) } } else { 0 }
+}
+#[inline(always)]
+#[track_caller]
+pub unsafe fn get_pack_remote_if<T: Copy>(raw: RawShared, when: bool, rank: u32, index: u32) -> Pack {
+    let first = index as usize * size_of::<T>() / 4;
+    let mut pack = [0; 4];
+    if when {
+        for (i, word) in pack.iter_mut().enumerate() {
+            // SAFETY: the checker tests the access.
+            *word = unsafe { raw.cast::<u32>().load_remote(rank, first + i) };
+        }
+    }
+    pack
+}
+#[inline(always)]
+#[track_caller]
 pub unsafe fn set_remote<T: Copy>(raw: RawShared, rank: u32, index: u32, value: T) {
     // SAFETY: the checker tests the access.
     unsafe { raw.cast::<T>().store_remote(rank, index as usize, value) }

@@ -149,6 +149,8 @@ where
         + kernels::tensor_cores::Instances
         + kernels::thin::Instances
         + kernels::pipelined::Instances
+        + kernels::clustered::Instances
+        + kernels::loose::Instances
         + kernels::repack::Instances
         + kernels::reduce::Instances,
 {
@@ -160,13 +162,22 @@ where
         Choice::TensorCores { shape } => {
             Code::Plain(&kernels::tensor_cores::kernels::<T>()[instance(shape, plan.sides)])
         }
-        Choice::Pipelined { shape } => {
+        Choice::Loose { shape } => Code::Plain(&kernels::loose::kernels::<T>()[instance(shape, plan.sides)]),
+        Choice::Pipelined { .. } | Choice::Clustered { .. } => {
             let map = |i: usize, matrix: &Matrix| {
                 let (lines, terms) = extents[i];
                 let along_k = plan.sides[i].along_k;
                 maps::operand(operands[i], matrix, [lines, terms], layout.batch, along_k, plan.tile[i])
             };
-            let kernel = &kernels::pipelined::kernels::<T>()[instance(shape, plan.sides)];
+            let kernel = match plan.choice {
+                Choice::Clustered { shape } => {
+                    &kernels::clustered::kernels::<T>()[instance(shape, plan.sides)]
+                }
+                Choice::Pipelined { shape } => {
+                    &kernels::pipelined::kernels::<T>()[instance(shape, plan.sides)]
+                }
+                _ => unreachable!("the others have no maps"),
+            };
             Code::Piped(kernel, [map(0, &layout.a)?, map(1, &layout.b)?])
         }
         Choice::Tf32Cores { .. } | Choice::CudaCores { .. } => unreachable!("these kernels are for f32"),
@@ -283,7 +294,8 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     let (op, device) = (problem.op, y.device());
     let mut epilogue = epilogue(problem, layout, [bias, addend, aux], y);
     let blocks = blocks(op, layout, &plan)?;
-    let grid = Grid::new(plan.blocks(layout.products()))?.shared(plan.shared_bytes);
+    let grid = Grid::new(plan.blocks(layout.products()))?.shared(plan.shared_bytes).early_if(plan.early);
+    let grid = if plan.is_clustered() { grid.cluster(plan.splits as u32) } else { grid };
     let (bias, addend) = (read::<T>(bias.as_ref())?, read::<T>(addend.as_ref())?);
     // SAFETY: elements of this type, or no memory for a tensor that no flag asks for.
     let aux = unsafe { GlobalMut::<T>::from_raw(read::<T>(aux.as_ref())?.raw()) };
@@ -298,9 +310,9 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
         k_of_split: plan.k_of_split as u32,
     };
     let (a, b) = (a.view::<T>()?, b.view::<T>()?);
-    if plan.splits == 1 {
+    if plan.splits == 1 || plan.is_clustered() {
         let mut result = None;
-        if matches!(code, Code::Piped(..)) && storable(&epilogue) {
+        if matches!(plan.choice, Choice::Pipelined { .. }) && storable(&epilogue) {
             epilogue.flags |= flag::STORED;
             result = Some(maps::result(y, &layout.out, [layout.m, layout.n], layout.batch)?);
         }
@@ -391,12 +403,14 @@ fn epilogue(problem: &Problem, layout: &Layout, [bias, addend, aux]: Behinds, y:
 fn blocks(op: &'static str, layout: &Layout, plan: &Plan) -> Result<Blocks> {
     let [down, across] = plan.tiles;
     let last = down % BAND as usize;
-    let total = plan.total(layout.products());
+    // A cluster counts its blocks by itself.
+    let splits = if plan.is_clustered() { 1 } else { plan.splits };
+    let total = plan.total(layout.products()) / (plan.splits / splits) as u64;
     Ok(Blocks {
         tiles: divisor(op, down * across)?,
         band: divisor(op, across * BAND as usize)?,
         last: divisor(op, last.max(1))?,
-        splits: divisor(op, plan.splits)?,
+        splits: divisor(op, splits)?,
         inner: divisor(op, layout.batch[1])?,
         rows: down as u32,
         total: u32::try_from(total)

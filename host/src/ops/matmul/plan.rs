@@ -68,6 +68,8 @@ pub(crate) struct Request {
     pub sides: [Side; 2],
     /// Both operands, as they are or copied, can be read through tensor maps.
     pub mappable: bool,
+    /// Both operands, as they are, have neighbours in memory along k or across it.
+    pub neighbours: bool,
 }
 
 impl Request {
@@ -91,7 +93,14 @@ impl Request {
             side.copied || mappable(matrix, dtype.size(), lines, side.along_k)
         };
         let sides = [side(&layout.a, layout.m, aligned[0]), side(&layout.b, layout.n, aligned[1])];
+        let neighbours = |matrix: &kernels::Matrix, side: &Side, rows: usize| {
+            let (step, extent) = if side.along_k { (matrix.col, layout.k) } else { (matrix.row, rows) };
+            step == 1 || extent <= 1
+        };
         Request {
+            neighbours: !wide
+                && neighbours(&layout.a, &sides[0], layout.m)
+                && neighbours(&layout.b, &sides[1], layout.n),
             tf32: problem.factors.tf32,
             mappable: !wide
                 && mappable(&layout.a, &sides[0], layout.m)
@@ -116,6 +125,16 @@ pub enum Choice {
     },
     /// `pipelined`, with tiles of this shape.
     Pipelined {
+        /// Number in the table of shapes.
+        shape: usize,
+    },
+    /// `clustered`, with tiles of this shape.
+    Clustered {
+        /// Number in the table of shapes.
+        shape: usize,
+    },
+    /// `loose`, with tiles of this shape.
+    Loose {
         /// Number in the table of shapes.
         shape: usize,
     },
@@ -155,6 +174,8 @@ pub struct Plan {
     pub shared_bytes: u32,
     /// Most blocks of a launch, which take several tiles each where there are more.
     pub most_blocks: u64,
+    /// The launch may start before what is ahead of it is done.
+    pub early: bool,
     /// What the model expects.
     pub microseconds: f64,
 }
@@ -170,8 +191,40 @@ struct Tile {
     resident: u32,
     /// Multiplications and additions of a multiprocessor full of blocks, in each nanosecond.
     rate: f64,
-    /// Of a kernel whose blocks stay for several tiles: the microseconds of a tile beyond its products.
-    staying: Option<f64>,
+    pace: Pace,
+}
+
+/// How a kernel's blocks go on.
+#[derive(Clone, Copy, Debug)]
+enum Pace {
+    /// In waves of blocks, each with a tile.
+    Waves,
+    /// Blocks stay for several tiles, on Hopper.
+    Staying(Stay),
+    /// As waves, on Hopper; the splits of k are the blocks of a cluster.
+    Clusters(Cluster),
+}
+
+/// What a multiprocessor takes for a tile of `pipelined`, in microseconds.
+#[derive(Clone, Copy, Debug)]
+struct Stay {
+    /// For the terms of a stage.
+    stage: f64,
+    /// For the sums of a tile.
+    end: f64,
+}
+
+/// What one takes for a tile of `clustered` or `loose`.
+#[derive(Clone, Copy, Debug)]
+struct Cluster {
+    /// Once for a launch.
+    once: f64,
+    /// For the terms of a stage: of the only block, and of each of several.
+    stage: [f64; 2],
+    /// For the sums of a tile.
+    end: f64,
+    /// For each part of a sum but the first.
+    part: f64,
 }
 
 /// Terms of a split are a multiple of every kernel's depth.
@@ -195,10 +248,10 @@ const ALONE: f64 = 1.4;
 const MEMORY: f64 = 3800.0;
 const CACHE: f64 = 5000.0;
 
-/// Each instance of `tensor_cores`, `pipelined` and `tf32_cores` in four layouts, for all types alike.
+/// Each instance of `tensor_cores`, `pipelined`, `clustered`, `loose` and `tf32_cores` in four layouts, for all types alike.
 const LAYOUTS: usize = 4;
 
-/// The instance of `tensor_cores`, `pipelined` or `tf32_cores` with tiles of a shape, for operands read this way.
+/// The instance of `tensor_cores`, `pipelined`, `clustered`, `loose` or `tf32_cores` with tiles of a shape, for operands read this way.
 pub fn instance(shape: usize, sides: [Side; 2]) -> usize {
     shape * LAYOUTS + 2 * usize::from(!sides[0].along_k) + usize::from(!sides[1].along_k)
 }
@@ -238,12 +291,18 @@ impl Plan {
         for tile in tiles(request, target).into_iter().filter(|tile| tile.fits(target)) {
             let most = match tile.choice {
                 Choice::Thin { .. } => 1,
+                Choice::Clustered { .. } | Choice::Loose { .. } => kernels::CLUSTERED_MOST as usize,
                 Choice::Tf32Cores { .. } => (request.k / LEAST_TF32_TERMS).clamp(1, MOST_SPLITS),
                 _ => (request.k / LEAST_TERMS).clamp(1, MOST_SPLITS),
             };
             plans.extend((1..=most).filter_map(|splits| tile.plan(request, target, splits)));
         }
         plans
+    }
+
+    /// Whether the parts of k are the blocks of a cluster, which adds them up by itself.
+    pub fn is_clustered(&self) -> bool {
+        matches!(self.choice, Choice::Clustered { .. } | Choice::Loose { .. })
     }
 
     /// Tiles of all parts of all products.
@@ -270,7 +329,7 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
                 shared_bytes: kernels::f32_shared_bytes(rows, cols),
                 resident: kernel.bounds.min_blocks,
                 rate: F32_RATES[index],
-                staying: None,
+                pace: Pace::Waves,
             }
         });
         return on_cores.chain(tf32_tiles(request, target)).collect();
@@ -287,7 +346,7 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
                 shared_bytes: kernels::shared_bytes(rows, cols, of("STEPS") * 16, of("STAGES")),
                 resident: kernel.bounds.min_blocks,
                 rate: HALF_RATES[shape] * if target.warpgroups { ON_HOPPER } else { 1.0 },
-                staying: None,
+                pace: Pace::Waves,
             }
         })
         .collect();
@@ -303,10 +362,11 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
             cols,
             shared_bytes: kernels::pipelined_shared_bytes(consumers, cols, of("STAGES")),
             resident: kernel.bounds.min_blocks,
-            rate: PIPED_RATES[shape],
-            staying: Some(PIPED_ENDS[shape]),
+            rate: 0.0,
+            pace: Pace::Staying(PIPED[shape]),
         }
     }));
+    tiles.extend(cluster_tiles(request, target));
     let along_k = request.sides.iter().all(|side| side.along_k);
     let thin = kernels::thin::kernels::<half::bf16>()
         .iter()
@@ -321,10 +381,40 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
             resident: kernel.bounds.min_blocks,
             // Bytes are what counts.
             rate: HALF_RATES[0],
-            staying: None,
+            pace: Pace::Waves,
         });
     }
     tiles
+}
+
+/// Those of `clustered` and `loose`.
+fn cluster_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
+    let tile = |choice, rows: u32, cols: u32, stages: u32, resident, cluster| Tile {
+        choice,
+        rows,
+        cols,
+        shared_bytes: kernels::clustered_shared_bytes(rows, cols, stages),
+        resident,
+        rate: 0.0,
+        pace: Pace::Clusters(cluster),
+    };
+    // A sum of no terms is left to the others.
+    let fits = target.warpgroups && request.k > 0;
+    let clustered = kernels::clustered::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
+    let clustered = clustered.filter(move |_| fits && request.mappable).map(move |(shape, kernel)| {
+        let of = |name| kernel.constant(name) as u32;
+        let (rows, cols) = (of("CONSUMERS") * kernels::PIPELINED_ROWS, 2 * of("SUMS"));
+        let choice = Choice::Clustered { shape };
+        tile(choice, rows, cols, of("STAGES"), kernel.bounds.min_blocks, CLUSTERED[shape])
+    });
+    let copied = request.sides.iter().any(|side| side.copied);
+    let loose = kernels::loose::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
+    let loose = loose.filter(move |_| fits && request.neighbours && copied).map(move |(shape, kernel)| {
+        let of = |name| kernel.constant(name) as u32;
+        let (rows, cols) = (kernels::PIPELINED_ROWS, 2 * of("SUMS"));
+        tile(Choice::Loose { shape }, rows, cols, of("STAGES"), kernel.bounds.min_blocks, LOOSE[shape])
+    });
+    clustered.chain(loose)
 }
 
 /// Those of `tf32_cores`: of three products where they are worth it, of one where that is asked for.
@@ -347,26 +437,46 @@ fn tf32_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
             shared_bytes: kernels::tf32_shared_bytes(rows, cols, of("STAGES"), along_k),
             resident: kernel.bounds.min_blocks,
             rate: TF32_RATES[shape],
-            staying: None,
+            pace: Pace::Waves,
         }
     })
 }
 
-/// Rates of the instances of `cuda_cores`, and of the shapes of `tf32_cores`, `pipelined` and `tensor_cores`: from the times
-/// of 4096·4096·4096 and 3072·4096·1024.
+/// Rates of the instances of `cuda_cores`, and of the shapes of `tf32_cores` and `tensor_cores`: from the times of
+/// 4096·4096·4096 and 3072·4096·1024.
 const F32_RATES: [f64; 2] = [125.0, 103.0];
 const TF32_RATES: [f64; 6] = [283.0, 238.0, 209.0, 133.0, 562.0, 338.0];
-const PIPED_RATES: [f64; 4] = [3190.0, 3130.0, 3070.0, 1800.0];
+/// Those of the shapes of `pipelined`, `clustered` and `loose`. With the numbers below, up to [`HOPPER_BOTH`], they are fitted to the times of
+/// 87 shapes of 10⁵ to 10¹¹ products with each kernel and number of splits, so that what is chosen takes 1.3 % longer than the best,
+/// the root of the mean square of the estimates' error is 8 %. What large ones take is underestimated, of all alike.
+const PIPED: [Stay; 4] = [
+    Stay { stage: 0.452, end: 1.78 },
+    Stay { stage: 0.374, end: 1.30 },
+    Stay { stage: 0.243, end: 1.05 },
+    Stay { stage: 0.184, end: 0.46 },
+];
+const CLUSTERED: [Cluster; 2] = [
+    Cluster { once: 2.01, stage: [0.167, 0.167], end: 0.97, part: 0.11 },
+    Cluster { once: 1.72, stage: [0.185, 0.185], end: 2.12, part: 1.06 },
+];
+const LOOSE: [Cluster; 1] = [Cluster { once: 2.29, stage: [1.21, 0.87], end: 0.7, part: 0.32 }];
+/// Microseconds that a launch of `pipelined` takes by itself.
+const HOPPER_LAUNCH: f64 = 1.52;
+/// How much longer it takes to finish a tile where results are no whole packs.
+const RAGGED_END: f64 = 8.9;
+/// How much longer it takes to finish a tile of partial sums, which are of twice the bytes and not copied in passing.
+const PARTIAL_END: f64 = 1.79;
+/// Microseconds to add them up, and to copy an operand, beyond their bytes.
+const REDUCE: f64 = 2.23;
+const COPY: f64 = 3.54;
+/// The part of the shorter of products and bytes that the longer does not hide, and more: bytes that take long are far away.
+const HOPPER_BOTH: f64 = 1.22;
+/// Longer kernels are not started early: it gains 0.4 µs, and takes more than that where blocks come to lie unevenly.
+const EARLY: f64 = 20.0;
 /// What becomes of the rates of `tensor_cores` on Hopper, in products of few tiles too.
 const ON_HOPPER: f64 = 0.6;
 /// The part of the shorter of products and bytes that the longer does not hide.
 const NOT_HIDDEN: f64 = 0.15;
-/// Microseconds that a tile of each shape of `pipelined` takes to be finished.
-const PIPED_ENDS: [f64; 4] = [1.2, 1.2, 0.8, 0.5];
-/// How much longer it takes to finish a tile of partial sums, which are of twice the bytes and not copied in passing.
-const PARTIAL_END: f64 = 2.0;
-/// Microseconds from the start of such a kernel to its first products.
-const PIPED_FILL: f64 = 1.0;
 const HALF_RATES: [f64; 3] = [1450.0, 1180.0, 920.0];
 
 impl Tile {
@@ -379,7 +489,9 @@ impl Tile {
     fn plan(&self, request: &Request, target: Target, splits: usize) -> Option<Plan> {
         let Request { m, n, k, batch, dtype, sides, .. } = *request;
         let k_of_split = k.div_ceil(splits).next_multiple_of(DEPTH).max(DEPTH);
-        let partials = if splits > 1 { splits * batch * m * n.next_multiple_of(4) * 4 } else { 0 };
+        let clustered = matches!(self.pace, Pace::Clusters(_));
+        let partials =
+            if splits > 1 && !clustered { splits * batch * m * n.next_multiple_of(4) * 4 } else { 0 };
         if k.div_ceil(k_of_split).max(1) != splits || partials > MOST_PARTIALS {
             return None;
         }
@@ -390,12 +502,27 @@ impl Tile {
         let sms = f64::from(target.sms);
         // Of one block, at its share of a multiprocessor's rate.
         let work = f64::from(self.rows) * f64::from(self.cols) * k_of_split.min(k) as f64 / self.rate / 1e3;
-        let compute = match self.staying {
-            Some(end) => {
-                let end = if splits > 1 { end * PARTIAL_END } else { end };
-                PIPED_FILL + (blocks / sms).ceil() * (work + end)
+        let (turns, rounds) = (k_of_split.min(k).div_ceil(DEPTH) as f64, (blocks / sms).ceil());
+        let compute = match self.pace {
+            Pace::Clusters(cluster) => {
+                if !splits.is_power_of_two() {
+                    return None;
+                }
+                let [alone, among] = cluster.stage;
+                let parts = splits as f64;
+                (turns * alone).max(rounds * turns * among)
+                    + rounds * cluster.end / parts
+                    + cluster.part * (parts - 1.0)
             }
-            None => {
+            Pace::Staying(Stay { stage, end }) => {
+                let longer = match n.is_multiple_of(16 / dtype.size()) {
+                    _ if splits > 1 => PARTIAL_END,
+                    true => 1.0,
+                    false => RAGGED_END,
+                };
+                rounds * (turns * stage + end * longer)
+            }
+            Pace::Waves => {
                 let waves = (blocks / (sms * resident)).floor();
                 let rest = blocks - waves * sms * resident;
                 let even = (rest / sms).ceil();
@@ -414,16 +541,24 @@ impl Tile {
             }
         };
         let bytes = (batch * (m * k + n * k + m * n) * dtype.size()) as f64 / MEMORY / 1e3;
-        let reduce = if splits > 1 { LAUNCH + 2.0 * partials as f64 / CACHE / 1e3 } else { 0.0 };
-        // `cuda_cores` reads operands as they lie.
-        let copied = |side: &Side| side.copied && !matches!(self.choice, Choice::CudaCores { .. });
+        let (launch, both, reduce, copy) = match self.pace {
+            Pace::Waves => (LAUNCH, NOT_HIDDEN, LAUNCH, LAUNCH),
+            Pace::Staying(_) => (HOPPER_LAUNCH, HOPPER_BOTH, REDUCE, COPY),
+            Pace::Clusters(Cluster { once, .. }) => (once, HOPPER_BOTH, REDUCE, COPY),
+        };
+        let reduce = if partials > 0 { reduce + 2.0 * partials as f64 / CACHE / 1e3 } else { 0.0 };
+        // These read operands as they lie.
+        let any = matches!(self.choice, Choice::CudaCores { .. } | Choice::Loose { .. });
+        let copied = |side: &Side| side.copied && !any;
         let sides = sides.map(|side| Side { copied: copied(&side), ..side });
         let copies: f64 = [m, n]
             .into_iter()
             .zip(&sides)
             .filter(|(_, side)| side.copied)
-            .map(|(rows, _)| LAUNCH + (2 * batch * rows * k * dtype.size()) as f64 / MEMORY / 1e3)
+            .map(|(rows, _)| copy + (2 * batch * rows * k * dtype.size()) as f64 / MEMORY / 1e3)
             .sum();
+        let microseconds = launch + compute.max(bytes) + both * compute.min(bytes) + reduce + copies;
+        let on_hopper = !matches!(self.pace, Pace::Waves);
         Some(Plan {
             choice: self.choice,
             sides,
@@ -432,8 +567,9 @@ impl Tile {
             splits,
             k_of_split,
             shared_bytes: self.shared_bytes,
-            most_blocks: if self.staying.is_some() { u64::from(target.sms) } else { u64::MAX },
-            microseconds: LAUNCH + compute.max(bytes) + NOT_HIDDEN * compute.min(bytes) + reduce + copies,
+            most_blocks: if matches!(self.pace, Pace::Staying(_)) { u64::from(target.sms) } else { u64::MAX },
+            early: on_hopper && microseconds < EARLY,
+            microseconds,
         })
     }
 }
@@ -443,6 +579,8 @@ impl fmt::Display for Plan {
         let name = match self.choice {
             Choice::TensorCores { .. } => "tensor_cores",
             Choice::Pipelined { .. } => "pipelined",
+            Choice::Clustered { .. } => "clustered",
+            Choice::Loose { .. } => "loose",
             Choice::Thin { .. } => "thin",
             Choice::Tf32Cores { shape } => {
                 match kernels::tf32_cores::ALL[shape * LAYOUTS].constant("PRODUCTS") {
@@ -456,7 +594,8 @@ impl fmt::Display for Plan {
         let [down, across] = self.tiles;
         write!(f, "{name} {rows}x{cols}, {down}x{across} tiles")?;
         if self.splits > 1 {
-            write!(f, ", k in {} parts of {}", self.splits, self.k_of_split)?;
+            let clusters = if self.is_clustered() { ", by clusters" } else { "" };
+            write!(f, ", k in {} parts of {}{clusters}", self.splits, self.k_of_split)?;
         }
         for (name, side) in ["a", "b"].iter().zip(self.sides) {
             let along = if side.along_k { "k" } else { "its rows" };

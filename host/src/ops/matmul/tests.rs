@@ -8,7 +8,7 @@ const TARGET: Target = Target { sms: 132, shared_bytes: 228 << 10, warpgroups: f
 const ALONG_K: Side = Side { along_k: true, copied: false };
 
 fn request([m, n, k]: [usize; 3], dtype: DType) -> Request {
-    Request { m, n, k, batch: 1, dtype, tf32: false, sides: [ALONG_K; 2], mappable: true }
+    Request { m, n, k, batch: 1, dtype, tf32: false, sides: [ALONG_K; 2], mappable: true, neighbours: true }
 }
 
 fn plan(shape: [usize; 3], dtype: DType) -> Plan {
@@ -134,7 +134,7 @@ fn a_kernel_can_be_chosen_and_the_fastest_comes_first() {
     let target = Target { warpgroups: true, ..TARGET };
     let request = request([4096, 4096, 4096], DType::BF16);
     let plans = Plan::of_each_kernel(&request, target);
-    assert_eq!(plans.len(), 7);
+    assert_eq!(plans.len(), 9);
     assert_eq!(plans[0], Plan::new(&request, target, None));
     assert!(matches!(plans[0].choice, Choice::Pipelined { .. }));
     assert!(plans.windows(2).all(|pair| pair[0].microseconds <= pair[1].microseconds));
@@ -198,5 +198,22 @@ fn hopper_takes_the_pipelines_unless_they_cannot_read() {
         assert!(matches!(Plan::new(&request, hopper, None).choice, Choice::TensorCores { .. }));
     }
     let split = Plan::new(&request([128, 4096, 4096], DType::BF16), hopper, None);
-    assert!(split.splits > 1 && matches!(split.choice, Choice::Pipelined { .. }), "{split}");
+    assert!(split.splits > 1 && split.is_clustered(), "{split}");
+}
+
+#[test]
+fn few_tiles_take_clusters_and_are_not_copied() {
+    let hopper = Target { warpgroups: true, ..TARGET };
+    let of = |shape, sides| Plan::new(&Request { sides, ..request(shape, DType::BF16) }, hopper, None);
+    let deep = of([88, 24, 2272], [ALONG_K; 2]);
+    assert!(matches!(deep.choice, Choice::Clustered { .. }) && deep.splits > 1 && deep.early, "{deep}");
+    let any = Side { along_k: true, copied: true };
+    let odd = of([52, 43, 637], [any; 2]);
+    assert!(matches!(odd.choice, Choice::Loose { .. }) && odd.sides == [ALONG_K; 2], "{odd}");
+    // What is read often is worth a copy.
+    let large = of([1000, 2000, 3001], [any; 2]);
+    assert!(matches!(large.choice, Choice::Pipelined { .. }) && large.sides == [any; 2], "{large}");
+    for plan in Plan::candidates(&request([100, 100, 1000], DType::F16), hopper) {
+        assert!(!plan.is_clustered() || plan.splits.is_power_of_two() && plan.splits <= 8, "{plan}");
+    }
 }

@@ -1,0 +1,110 @@
+//! What kernels for Hopper have in a stage of shared memory, and its products.
+
+use cuda_std::barrier::Barrier;
+use cuda_std::prelude::*;
+use cuda_std::tile::Tile;
+use cuda_std::tma::TensorMap;
+use cuda_std::warpgroup::{self, Operand, WarpgroupHalf};
+
+use super::Matrix;
+use super::epilogue::PACK;
+use super::place::Place;
+
+/// Terms of a stage.
+pub const PIPELINED_DEPTH: u32 = warpgroup::TERMS;
+/// Lines of a box of an operand that runs across k.
+pub const PIPELINED_LINES: u32 = 64;
+
+/// An operand's part of a stage: `width` lines of [`PIPELINED_DEPTH`] terms. Along k they are a single box; else there is
+/// a box for each 64 lines, which are neighbours in memory.
+#[derive(Clone, Copy)]
+pub(super) struct Part<const ALONG_K: usize> {
+    pub width: u32,
+    /// Whether the batch's dimensions repeat the same matrix.
+    steps: [bool; 2],
+}
+
+impl<const ALONG_K: usize> Part<ALONG_K> {
+    #[inline(always)]
+    pub fn new(width: u32, matrix: Matrix) -> Self {
+        Part { width, steps: [matrix.inner != 0, matrix.outer != 0] }
+    }
+
+    #[inline(always)]
+    pub const fn bytes(self) -> u32 {
+        self.width * PIPELINED_DEPTH * 2
+    }
+
+    /// # Safety
+    /// The launch gives as much.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn tile<T: Half>(self, offset: u32) -> Tile<T> {
+        let (rows, packs) = if const { ALONG_K == 1 } {
+            (self.width, PIPELINED_DEPTH / PACK as u32)
+        } else {
+            (PIPELINED_DEPTH, self.width / PACK as u32)
+        };
+        // SAFETY: the caller's contract.
+        unsafe { Tile::dynamic_slabs(offset, rows, packs) }
+    }
+
+    /// From line `at` on.
+    #[inline(always)]
+    pub fn operand<T: Half>(self, tile: Tile<T>, at: u32) -> Operand {
+        if const { ALONG_K == 1 } { tile.rows_along_terms(at) } else { tile.columns_along_lines(at) }
+    }
+
+    /// Starts the copies of the lines from `first` on of the terms from `k` on.
+    ///
+    /// # Safety
+    /// `tile` may be overwritten; `full` has announced the bytes.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn load<T: Half>(
+        self,
+        map: TensorMap,
+        tile: Tile<T>,
+        first: u32,
+        k: u32,
+        place: Place,
+        full: Barrier,
+    ) {
+        let inner = if self.steps[0] { place.inner as i32 } else { 0 };
+        let outer = if self.steps[1] { place.outer as i32 } else { 0 };
+        // SAFETY: the caller's contract.
+        unsafe {
+            if const { ALONG_K == 1 } {
+                tile.shared().load_box(0, map, [k as i32, first as i32, inner, outer], full);
+            } else {
+                for i in 0..self.width / PIPELINED_LINES {
+                    let at = [(first + i * PIPELINED_LINES) as i32, k as i32, inner, outer];
+                    tile.shared().load_box(i * PIPELINED_LINES * PIPELINED_DEPTH, map, at, full);
+                }
+            }
+        }
+    }
+}
+
+/// Starts the products of a stage: added to the sums, or where `more` does not hold in their place.
+///
+/// # Safety
+/// As [`WarpgroupHalf::multiply_tiles`].
+#[inline(always)]
+#[track_caller]
+pub(super) unsafe fn multiply<T: WarpgroupHalf, const SUMS: usize, const A_K: usize, const B_K: usize>(
+    sums: &mut [f32; SUMS],
+    a: Operand,
+    b: Operand,
+    more: bool,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match const { (A_K, B_K) } {
+            (1, 1) => T::multiply_tiles::<SUMS, 0, 0>(sums, a, b, more),
+            (1, _) => T::multiply_tiles::<SUMS, 0, 1>(sums, a, b, more),
+            (_, 1) => T::multiply_tiles::<SUMS, 1, 0>(sums, a, b, more),
+            (_, _) => T::multiply_tiles::<SUMS, 1, 1>(sums, a, b, more),
+        }
+    }
+}
