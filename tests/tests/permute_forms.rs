@@ -42,6 +42,17 @@ on_each_device! {
         Ok(())
     }
 
+    /// Of more memory than is copied for a few numbers.
+    fn columns_of_a_large_matrix_are_read(device: &Device) -> Result<()> {
+        let values: Vec<f32> = (0..700 * 800).map(|i| i as f32).collect();
+        let x = Tensor::from_slice(device, &[700, 800], &values)?;
+        let of_column: Vec<f32> = (0..700).map(|row| (row * 800 + 417) as f32).collect();
+        assert_same(&x.narrow(1, 417, 1)?.to_vec::<f32>()?, &of_column, "f32");
+        let x = Tensor::from_slice(device, &[700, 2, 800], &vec![true; 2 * 700 * 800])?;
+        assert_same(&x.narrow(2, 3, 2)?.transpose(0, 1)?.to_vec::<bool>()?, &[true; 2800], "bool");
+        Ok(())
+    }
+
     fn a_scalar_and_nothing_are_permuted(device: &Device) -> Result<()> {
         let scalar = Tensor::from_slice(device, &[], &[5u8])?;
         assert_eq!(ops::permute(&scalar, &[])?.to_vec::<u8>()?, [5]);

@@ -230,7 +230,15 @@ mod tests {
     fn attributes_are_counted() {
         let count = |cluster, cooperative| {
             let (grid, block) = ([8, 1, 1], [64, 1, 1]);
-            Attributes::new(&LaunchConfig { grid, block, shared_bytes: 0, cluster, cooperative }).1
+            Attributes::new(&LaunchConfig {
+                grid,
+                block,
+                shared_bytes: 0,
+                cluster,
+                cooperative,
+                early: false,
+            })
+            .1
         };
         assert_eq!([count(1, false), count(2, false), count(1, true), count(2, true)], [0, 1, 1, 2]);
     }

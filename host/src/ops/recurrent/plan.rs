@@ -199,7 +199,7 @@ impl Plan {
     fn block_back(problem: &Problem, target: Target) -> Plan {
         let (floats, halves) = (block_backward_f32::kernels::<f32>(), block_backward::kernels::<f16>());
         let kernels: Vec<Held> = match problem.dtype {
-            DType::F32 => floats.iter().map(|of| Held::float_back(of)).collect(),
+            DType::F32 => floats.iter().map(Held::float_back).collect(),
             _ => halves.iter().map(Held::half_back).collect(),
         };
         Plan::of_block(problem, target, &kernels)

@@ -45,7 +45,7 @@ pub(super) fn pick<const ROWS: usize>(tile: [f32; 4], turn: u32, i: usize) -> f3
         8 => tile[i],
         4 => halves(i),
         _ => {
-            if turn % 2 == 0 {
+            if turn.is_multiple_of(2) {
                 halves(0)
             } else {
                 halves(1)
