@@ -6,6 +6,7 @@
 //! costs a second launch that reads the partial sums. Blocks that stay for several tiles take rounds instead of waves,
 //! and fill their pipelines once. Rates are measured, on an H200.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use kernels_gpu::matmul as kernels;
@@ -259,23 +260,25 @@ pub fn instance(shape: usize, sides: [Side; 2]) -> usize {
 impl Plan {
     /// The fastest by the model, of one kernel if so; of another where that one cannot serve.
     pub(crate) fn new(request: &Request, target: Target, choice: Option<Choice>) -> Plan {
-        let faster = |best: Plan, plan: Plan| {
-            let wanted = |plan: &Plan| choice.is_some_and(|choice| plan.choice == choice);
-            match (wanted(&best), wanted(&plan)) {
-                (true, false) => best,
-                (false, true) => plan,
-                _ if plan.microseconds < best.microseconds => plan,
-                _ => best,
-            }
-        };
+        let unwanted = |plan: &Plan| choice.is_some_and(|choice| plan.choice != choice);
         let plans = Plan::candidates(request, target);
-        plans.into_iter().reduce(faster).expect("there is a tile for each type")
+        let faster = |a: &Plan, b: &Plan| unwanted(a).cmp(&unwanted(b)).then_with(|| a.compare(b, target));
+        plans.into_iter().min_by(faster).expect("there is a tile for each type")
     }
 
-    /// The fastest of each kernel, the fastest first.
+    /// The better first. On Hopper `tensor_cores` stands back: wherever the model took it for the faster one there, with few terms and
+    /// many results, it was two to five times slower than cuBLAS.
+    fn compare(&self, other: &Plan, target: Target) -> Ordering {
+        let stands_back =
+            |plan: &Plan| target.warpgroups && matches!(plan.choice, Choice::TensorCores { .. });
+        let first = stands_back(self).cmp(&stands_back(other));
+        first.then_with(|| self.microseconds.total_cmp(&other.microseconds))
+    }
+
+    /// The best of each kernel, the best first.
     pub(crate) fn of_each_kernel(request: &Request, target: Target) -> Vec<Plan> {
         let mut plans = Plan::candidates(request, target);
-        plans.sort_by(|a, b| a.microseconds.total_cmp(&b.microseconds));
+        plans.sort_by(|a, b| a.compare(b, target));
         let mut kept: Vec<Plan> = Vec::new();
         for plan in plans {
             if kept.iter().all(|other| other.choice != plan.choice) {

@@ -197,6 +197,9 @@ fn hopper_takes_the_pipelines_unless_they_cannot_read() {
     for request in [Request { mappable: false, ..large }, request([256, 256, 0], DType::BF16)] {
         assert!(matches!(Plan::new(&request, hopper, None).choice, Choice::TensorCores { .. }));
     }
+    // Few terms and many results: what does not use warpgroups stands back.
+    let flat = Plan::new(&request([1664, 6904, 40], DType::BF16), hopper, None);
+    assert!(!matches!(flat.choice, Choice::TensorCores { .. }), "{flat}");
     let split = Plan::new(&request([128, 4096, 4096], DType::BF16), hopper, None);
     assert!(split.splits > 1 && split.is_clustered(), "{split}");
 }

@@ -20,7 +20,8 @@ pub const fn block_backward_shared_bytes(gates: usize, pairs: usize, rows: usize
 /// Launch: a block for each `ROWS` rows of the batch, [`block_backward_shared_bytes`] of dynamic shared memory.
 ///
 /// # Safety
-/// As [`walk_back`](super::walk_back) and [`block_sequence()`](fn@super::block_sequence).
+/// The tensors are as `p` says: gx, gh, dgx, dgh `[steps, batch, GATES·hidden]`, state `[steps, batch, hidden]`, dh (dc of an LSTM)
+/// `[batch, hidden]`, contiguous, and dy as y of the forward pass; otherwise as [`block_sequence()`](fn@super::block_sequence).
 #[kernel(
     family = "recurrent",
     types = [f16, bf16],
