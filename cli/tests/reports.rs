@@ -170,7 +170,10 @@ fn explain_tells_the_kernel_and_what_is_copied() {
         "{text}"
     );
     let text = explain(&["matmul", "100", "300", "1001", "--batch", "3"]);
-    assert!(text.starts_with("matmul 3 times 100x300x1001 bf16: "), "{text}");
+    assert!(text.starts_with("matmul 3 times 100x300x1001 bf16: loose "), "{text}");
+    assert!(text.contains("a along k; b along its rows\n"), "{text}");
+    let text = explain(&["matmul", "1000", "2001", "3001", "--batch", "3"]);
+    assert!(text.starts_with("matmul 3 times 1000x2001x3001 bf16: "), "{text}");
     assert!(text.contains("a along k, copied first; b along its rows, copied first"), "{text}");
     let text = explain(&["linear", "4096", "4096", "4096", "--dtype", "f32"]);
     assert!(
