@@ -156,7 +156,13 @@ impl Load {
                         piece[i..i + 2].copy_from_slice(&half);
                     }
                 }
-                to.store_vector_at(swizzled(*to, byte), piece, at);
+                let place = swizzled(*to, byte);
+                to.store_vector_at(place, piece, at);
+                let ctx = ctx();
+                if ctx.level.get() == FULL {
+                    let shadow = ctx.block().arena.shadow(PIECE.trailing_zeros(), ctx.time.get());
+                    shadow.mark_bulk(to.byte_offset() as usize + place, PIECE);
+                }
             }
         });
     }
@@ -254,20 +260,27 @@ impl Pending {
                 format!("byte {offset} of shared memory was overwritten while a store of it was under way");
             fault(ctx, Kind::Race, self.at, Some(other_of_word(ctx, word)), detail);
         }
-        let of_launch =
-            crate::word::clock(word) >= ctx.base.get() && crate::word::block(word ^ ctx.word.get()) == 0;
-        let mut fenced = true;
-        ctx.for_warps(ctx.block(), |warp| {
-            if warp.index.get() == crate::word::thread(word) / 32 {
-                fenced = warp.proxy_fence.get() >= crate::word::clock(word);
-            }
-        });
-        if of_launch && !fenced {
-            let detail =
-                format!("byte {offset} of shared memory was written without a proxy fence behind it");
+        if let Some(detail) = unfenced(ctx, word, offset) {
             fault(ctx, Kind::InvalidAccess, self.at, Some(other_of_word(ctx, word)), detail);
         }
     }
+}
+
+/// What is wrong where the byte at `offset` of shared memory, last written by `word`, is read by a bulk store or a warpgroup's
+/// product: a write of this launch that has no proxy fence of its warp behind it, and was not a bulk copy's.
+pub(crate) fn unfenced(ctx: &Ctx, word: u64, offset: usize) -> Option<String> {
+    let (is_bulk, clock) = (word & crate::word::BULK != 0, crate::word::clock(word));
+    if is_bulk || clock < ctx.base.get() || crate::word::block(word ^ ctx.word.get()) != 0 {
+        return None;
+    }
+    let mut fenced = true;
+    ctx.for_warps(ctx.block(), |warp| {
+        if warp.index.get() == crate::word::thread(word) / 32 {
+            fenced = warp.proxy_fence.get() >= clock;
+        }
+    });
+    let detail = || format!("byte {offset} of shared memory was written without a proxy fence behind it");
+    (!fenced).then(detail)
 }
 
 /// The shadow word of the last write to a piece of a box.

@@ -104,6 +104,13 @@ impl Shadow {
         self.granule(offset >> self.log).0.load(Ordering::Relaxed)
     }
 
+    /// Marks the last write to the granules of these bytes as a bulk copy's.
+    pub(crate) fn mark_bulk(&self, offset: usize, bytes: usize) {
+        for index in offset >> self.log..=(offset + bytes - 1) >> self.log {
+            self.granule(index).0.fetch_or(crate::word::BULK, Ordering::Relaxed);
+        }
+    }
+
     /// Fetches ahead of a granule: lanes walk along rows too short for the hardware to notice.
     #[inline(always)]
     pub(crate) fn prefetch(&self, index: usize) {

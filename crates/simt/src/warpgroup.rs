@@ -8,8 +8,9 @@
 use std::collections::VecDeque;
 use std::panic::Location;
 
-use crate::ctx::{At, ctx};
-use crate::fault::fault;
+use crate::bulk::unfenced;
+use crate::ctx::{At, Ctx, FULL, ctx};
+use crate::fault::{fault, other_of_word};
 use crate::matrix::Widen;
 use crate::report::Kind;
 use crate::shared::{SharedView, from_address};
@@ -17,6 +18,8 @@ use crate::shared::{SharedView, from_address};
 /// Rows of a warp, and terms of a product.
 const ROWS: usize = 16;
 const TERMS: usize = 16;
+/// Bytes of an element.
+const ELEMENT: usize = 2;
 /// Bytes of a row that is swizzled as a whole, and of eight of them.
 const SPAN: u32 = 128;
 
@@ -129,6 +132,14 @@ fn place(descriptor: u64, transposed: bool, line: u32, term: u32) -> u32 {
     linear ^ (linear / SPAN % 8) << 4
 }
 
+/// An element that threads wrote wants a proxy fence behind the write.
+fn check_fence(ctx: &Ctx, offset: usize, at: At) {
+    let word = ctx.block().arena.shadow(ELEMENT.trailing_zeros(), ctx.time.get()).last_writer(offset);
+    if let Some(detail) = unfenced(ctx, word, offset) {
+        fault(ctx, Kind::InvalidAccess, at, Some(other_of_word(ctx, word)), detail);
+    }
+}
+
 /// Adds a product to the sums of the running lane's warp.
 fn execute(pending: &Pending) {
     let (ctx, Pending { product, widen, at }) = (ctx(), pending);
@@ -145,7 +156,11 @@ fn execute(pending: &Pending) {
             let byte = place(descriptor, transposed, line, term as u32);
             let view: SharedView<u16> = from_address(byte, 1);
             // SAFETY: the checker tests the access.
-            widen(unsafe { view.load_at(0, at) })
+            let element = unsafe { view.load_at(0, at) };
+            if ctx.level.get() == FULL {
+                check_fence(ctx, byte as usize, at);
+            }
+            widen(element)
         })
     };
     let first = ctx.warp().index.get() % 4 * ROWS as u32;

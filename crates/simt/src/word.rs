@@ -18,6 +18,8 @@ pub(crate) const ATOMIC: u64 = 1 << 12;
 pub(crate) const BLOCK_SCOPE: u64 = 1 << 13;
 /// In a writer's word: an atomic of cluster scope.
 pub(crate) const CLUSTER_SCOPE: u64 = 1 << 14;
+/// In a writer's word: a bulk copy wrote, which needs no proxy fence before what reads like it.
+pub(crate) const BULK: u64 = 1 << 15;
 /// In a reader's word: other lanes of the warp read it as well, unordered with the reader named.
 pub(crate) const ALSO_LANES: u64 = 1 << 13;
 /// In a reader's word: other warps of the block read it as well.

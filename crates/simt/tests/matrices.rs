@@ -222,13 +222,19 @@ mod warpgroup {
     }
 
     unsafe fn fill(turned: [bool; 2]) {
+        // SAFETY: as of this.
+        unsafe { fill_without_fence(turned) };
+        simt::bulk::fence_proxy();
+        sync_block();
+    }
+
+    unsafe fn fill_without_fence(turned: [bool; 2]) {
         for i in (tid() as u32..64 * 16).step_by(128) {
             unsafe { tiles().store(place(turned[0], 0, i / 16, i % 16), a(i / 16, i % 16)) };
         }
         for i in (tid() as u32..128 * 16).step_by(128) {
             unsafe { tiles().store(place(turned[1], SECOND, i / 16, i % 16), b(i % 16, i / 16)) };
         }
-        sync_block();
     }
 
     #[test]
@@ -285,6 +291,24 @@ mod warpgroup {
             commit_products();
             take_sums(&mut [0.0; COLUMNS / 2]);
         });
+    }
+
+    /// A barrier alone does not show the tensor cores what threads wrote, nor does a fence before the write.
+    #[test]
+    fn a_tile_without_a_proxy_fence() {
+        for early in [false, true] {
+            let r = wrong(&one("unfenced", 1, 128), Kind::InvalidAccess, &|| unsafe {
+                if early {
+                    simt::bulk::fence_proxy();
+                }
+                fill_without_fence([false; 2]);
+                sync_block();
+                multiply::<Integer>(product([false; 2]), &[0.0; COLUMNS / 2]);
+                commit_products();
+                take_sums(&mut [0.0; COLUMNS / 2]);
+            });
+            assert!(r.detail.contains("proxy fence"), "{r}");
+        }
     }
 
     #[test]
