@@ -120,6 +120,59 @@ fn outputs(
     load(&out)
 }
 
+/// Three layers in both directions are what their first layer, and the others on its result, give; a weight too few is named.
+#[test]
+fn networks_of_any_number_of_layers_run_by_their_names() {
+    let folder = Folder::new();
+    let [steps, batch, columns, units] = [5, 2, 3, 4];
+    let numbers = |shape: &[usize], seed: usize| {
+        let of = |i: usize| ((i * 37 + seed * 101) % 23) as f32 / 23.0 - 0.5;
+        tensor(shape, &(0..shape.iter().product()).map(of).collect::<Vec<_>>())
+    };
+    let weights = |layer: usize, called: usize| {
+        let inputs = if layer == 0 { columns } else { 2 * units };
+        let number = if called == 0 { String::new() } else { format!("_l{called}") };
+        ["", "_reverse"].into_iter().enumerate().flat_map(move |(back, direction)| {
+            [("w_ih", inputs), ("w_hh", units)].into_iter().enumerate().map({
+                let number = number.clone();
+                move |(i, (name, width))| {
+                    let weight = numbers(&[3 * units, width], 4 * layer + 2 * back + i);
+                    (format!("{name}{number}{direction}"), weight)
+                }
+            })
+        })
+    };
+    let run = |x: warpwright::Tensor, layers: &[(usize, usize)]| {
+        let all = layers.iter().flat_map(|&(layer, called)| weights(layer, called));
+        let named: Vec<_> = [("x".to_owned(), x)].into_iter().chain(all).collect();
+        let named: Vec<(&str, warpwright::Tensor)> =
+            named.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+        let input = folder.file("network.safetensors", &named);
+        (outputs("gru", &input, &folder, &[]), named.iter().map(|(n, _)| (*n).to_owned()).collect::<Vec<_>>())
+    };
+    let x = numbers(&[steps, batch, columns], 50);
+    let (all, names) = run(x.clone(), &[(0, 0), (1, 1), (2, 2)]);
+    assert_eq!(all.keys().collect::<Vec<_>>(), ["h_n", "y", "y_l0", "y_l1"]);
+    assert_eq!(all["h_n"].shape(), [6, batch, units]);
+    let (first, _) = run(x, &[(0, 0)]);
+    let (others, _) = run(first["y"].clone(), &[(1, 0), (2, 1)]);
+    let bits = |tensor: &warpwright::Tensor| tensor.to_bytes().unwrap();
+    assert_eq!(bits(&all["y_l0"]), bits(&first["y"]));
+    assert_eq!((bits(&all["y_l1"]), bits(&all["y"])), (bits(&others["y_l0"]), bits(&others["y"])));
+
+    let mut inputs = load(&folder.path("network.safetensors"));
+    assert!(inputs.remove("w_hh_l1").is_some() && names.contains(&"w_hh_l2_reverse".to_owned()));
+    let named: Vec<(&str, warpwright::Tensor)> =
+        inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
+    let input = folder.file("less.safetensors", &named);
+    let out = folder.path("less_out.safetensors");
+    let args = ["run", "gru", "--device", "cpu", "--in"].map(str::to_owned).into_iter();
+    let args = args.chain([input.display().to_string(), "--out".into(), out.display().to_string()]);
+    let output = warpwright(args.collect::<Vec<_>>());
+    assert!(!output.status.success() && !out.exists());
+    assert!(stderr(&output).contains("`w_hh_l1`"), "{}", stderr(&output));
+}
+
 #[test]
 fn operations_on_each_element_run_by_their_names() {
     let folder = Folder::new();

@@ -51,14 +51,32 @@ pub struct Op {
     pub bench: fn(&bench::case::Setting) -> Vec<bench::case::Case>,
 }
 
-/// A tensor in a file.
+/// A tensor in a file, or those of all layers behind the first.
 pub struct TensorSpec {
+    /// With [`LAYER`] in it, the name for each layer's number.
     pub name: &'static str,
     pub dtypes: &'static str,
     pub shape: &'static str,
     pub required: bool,
     pub about: &'static str,
 }
+
+/// Stands in names for the number of a layer, 1 and more.
+pub const LAYER: &str = "{N}";
+
+impl TensorSpec {
+    /// Whether a tensor of this name is meant.
+    pub fn names(&self, name: &str) -> bool {
+        let Some((before, behind)) = self.name.split_once(LAYER) else { return self.name == name };
+        let layer = name.strip_prefix(before).and_then(|rest| rest.strip_suffix(behind));
+        layer.is_some_and(|layer| {
+            !layer.starts_with(['0', '+']) && layer.parse::<usize>().is_ok_and(|layer| layer < MOST_LAYERS)
+        })
+    }
+}
+
+/// Layers of a network.
+pub const MOST_LAYERS: usize = 64;
 
 /// Every operation, by name.
 pub static OPS: &[&Op] = &[
@@ -176,6 +194,25 @@ pub fn help() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_spec_names_the_tensors_of_all_layers() {
+        let spec = optional("w_ih_l{N}_reverse", "", "", "");
+        for name in ["w_ih_l1_reverse", "w_ih_l2_reverse", "w_ih_l63_reverse"] {
+            assert!(spec.names(name), "{name}");
+        }
+        for name in [
+            "w_ih_l0_reverse",
+            "w_ih_l64_reverse",
+            "w_ih_l_reverse",
+            "w_ih_l1",
+            "w_ih_l01_reverse",
+            "w_ih_l+1_reverse",
+        ] {
+            assert!(!spec.names(name), "{name}");
+        }
+        assert!(tensor("x", "", "", "").names("x") && !tensor("x", "", "", "").names("xx"));
+    }
 
     #[test]
     fn names_are_found_and_belong_to_a_family_of_the_library() {

@@ -1,5 +1,7 @@
 //! `gru`, `lstm`, their cells and all gradients on the command line.
 
+use std::sync::LazyLock;
+
 use warpwright::ops::{
     self, CellGradients, LayerGradients, LstmState, PointwiseGradients, Recurred, Recurrent,
     RecurrentGradients, RecurrentKind, RecurrentWeights, Upstream,
@@ -7,7 +9,7 @@ use warpwright::ops::{
 
 use super::parameters::{Kind, ParameterSpec, Parameters};
 use super::tensors::Tensors;
-use super::{FLOATS, Op, Outputs, TensorSpec, optional, tensor};
+use super::{FLOATS, MOST_LAYERS, Op, Outputs, TensorSpec, optional, tensor};
 use crate::bench;
 use crate::demo;
 use crate::demo::recurrent::Function;
@@ -19,17 +21,27 @@ struct Names {
     gradients: [&'static str; 4],
 }
 
-macro_rules! names {
-    ($($suffix:literal)*) => {
-        [$(Names {
-            inputs: [concat!("w_ih", $suffix), concat!("w_hh", $suffix), concat!("b_ih", $suffix), concat!("b_hh", $suffix)],
-            gradients: [concat!("dw_ih", $suffix), concat!("dw_hh", $suffix), concat!("db_ih", $suffix), concat!("db_hh", $suffix)],
-        }),*]
-    };
-}
+/// Layer by layer, forward first: PyTorch's, the first layer's without a number.
+static NAMES: LazyLock<Vec<Names>> = LazyLock::new(|| {
+    let places = (0..MOST_LAYERS).flat_map(|layer| [(layer, ""), (layer, "_reverse")]);
+    places
+        .map(|(layer, direction)| {
+            // Made once, and used for as long as the program runs.
+            let name = |weight: &str| -> &'static str {
+                match layer {
+                    0 => format!("{weight}{direction}").leak(),
+                    _ => format!("{weight}_l{layer}{direction}").leak(),
+                }
+            };
+            let weights = ["w_ih", "w_hh", "b_ih", "b_hh"];
+            Names { inputs: weights.map(name), gradients: weights.map(|weight| name(&format!("d{weight}"))) }
+        })
+        .collect()
+});
 
-/// Layer by layer, forward first.
-const NAMES: [Names; 4] = names!("" "_reverse" "_l1" "_l1_reverse");
+/// The names of the results of the layers before the last.
+static INNER: LazyLock<Vec<&'static str>> =
+    LazyLock::new(|| (0..MOST_LAYERS - 1).map(|layer| &*format!("y_l{layer}").leak()).collect());
 
 const X: TensorSpec = tensor("x", "f32, f16 or bf16", "[T, B, I]", "the input of each step");
 const X_OF_CELL: TensorSpec = tensor("x", "f32, f16 or bf16", "[B, I]", "the input");
@@ -50,7 +62,9 @@ const DC: TensorSpec = optional("dc", "x's type", "[B, H]", "the gradient of the
 const H_NEXT: TensorSpec = tensor("h_next", "x's type", "[B, H]", "the next hidden state");
 const C_NEXT: TensorSpec = tensor("c_next", "x's type", "[B, H]", "the cell's next state");
 const Y: TensorSpec = tensor("y", "x's type", "[T, B, D·H]", "h of the last layer after each step");
-const Y_L0: TensorSpec = optional("y_l0", "x's type", "[T, B, D·H]", "h of the first of two layers");
+const Y_L0: TensorSpec = optional("y_l0", "x's type", "[T, B, D·H]", "h of the first of several layers");
+const Y_INNER: TensorSpec =
+    optional("y_l{N}", "x's type", "[T, B, D·H]", "h of layer N = 1, 2, .. where more follow");
 const H_N: TensorSpec = tensor("h_n", "x's type", "[B, H] or [L·D, B, H]", "h after each row's last step");
 const C_N: TensorSpec = tensor("c_n", "x's type", "[B, H] or [L·D, B, H]", "c after each row's last step");
 const DY: TensorSpec = optional("dy", "x's type", "[T, B, D·H]", "the gradient of y; 0 where absent");
@@ -62,7 +76,7 @@ const DC0: TensorSpec = tensor("dc0", "x's type", "as c0", "the gradient of c0")
 const DH_OUT: TensorSpec = tensor("dh", "x's type", "[B, H]", "the gradient of h");
 const DC_OUT: TensorSpec = tensor("dc", "x's type", "[B, H]", "the gradient of c");
 
-/// The weights of the direction from the end, and of a second layer.
+/// The weights of the direction from the end, and of further layers.
 macro_rules! more_weights {
     ($($first:expr),* $(,)?) => {
         &[
@@ -71,14 +85,14 @@ macro_rules! more_weights {
             optional("w_hh_reverse", "x's type", "[G·H, H]", ""),
             optional("b_ih_reverse", "x's type", "[G·H]", ""),
             optional("b_hh_reverse", "x's type", "[G·H]", ""),
-            optional("w_ih_l1", "x's type", "[G·H, D·H]", "the weights of a second layer"),
-            optional("w_hh_l1", "x's type", "[G·H, H]", ""),
-            optional("b_ih_l1", "x's type", "[G·H]", ""),
-            optional("b_hh_l1", "x's type", "[G·H]", ""),
-            optional("w_ih_l1_reverse", "x's type", "[G·H, D·H]", "its weights from the end"),
-            optional("w_hh_l1_reverse", "x's type", "[G·H, H]", ""),
-            optional("b_ih_l1_reverse", "x's type", "[G·H]", ""),
-            optional("b_hh_l1_reverse", "x's type", "[G·H]", ""),
+            optional("w_ih_l{N}", "x's type", "[G·H, D·H]", "the weights of further layers, N = 1, 2, .."),
+            optional("w_hh_l{N}", "x's type", "[G·H, H]", ""),
+            optional("b_ih_l{N}", "x's type", "[G·H]", ""),
+            optional("b_hh_l{N}", "x's type", "[G·H]", ""),
+            optional("w_ih_l{N}_reverse", "x's type", "[G·H, D·H]", "theirs from the end"),
+            optional("w_hh_l{N}_reverse", "x's type", "[G·H, H]", ""),
+            optional("b_ih_l{N}_reverse", "x's type", "[G·H]", ""),
+            optional("b_hh_l{N}_reverse", "x's type", "[G·H]", ""),
         ]
     };
 }
@@ -238,7 +252,7 @@ op!(
     "a gated recurrent unit over a sequence; layers, both directions, lengths",
     Gru,
     more_weights![X, W_IH, W_HH, B_IH, B_HH, H0, LENGTHS],
-    &[Y, H_N, Y_L0],
+    &[Y, H_N, Y_L0, Y_INNER],
     &[BATCH_FIRST],
     |tensors, parameters| sequence(RecurrentKind::Gru, tensors, parameters)
 );
@@ -248,7 +262,7 @@ op!(
     "a long short-term memory over a sequence; layers, both directions, lengths",
     Lstm,
     more_weights![X, W_IH, W_HH, B_IH, B_HH, H0, C0, LENGTHS],
-    &[Y, H_N, C_N, Y_L0],
+    &[Y, H_N, C_N, Y_L0, Y_INNER],
     &[BATCH_FIRST],
     |tensors, parameters| sequence(RecurrentKind::Lstm, tensors, parameters)
 );
@@ -257,7 +271,7 @@ op!(
     "gru_backward",
     "the gradients of gru",
     GruBackward,
-    more_weights![X, Y, Y_L0, W_IH, W_HH, B_IH, B_HH, H0, LENGTHS, DY, DH_N],
+    more_weights![X, Y, Y_L0, Y_INNER, W_IH, W_HH, B_IH, B_HH, H0, LENGTHS, DY, DH_N],
     gradients![DX, DH0],
     &[BATCH_FIRST],
     |tensors, parameters| sequence_backward(RecurrentKind::Gru, tensors, parameters)
@@ -267,7 +281,7 @@ op!(
     "lstm_backward",
     "the gradients of lstm",
     LstmBackward,
-    more_weights![X, Y, Y_L0, W_IH, W_HH, B_IH, B_HH, H0, C0, LENGTHS, DY, DH_N, DC_N],
+    more_weights![X, Y, Y_L0, Y_INNER, W_IH, W_HH, B_IH, B_HH, H0, C0, LENGTHS, DY, DH_N, DC_N],
     gradients![DX, DH0, DC0],
     &[BATCH_FIRST],
     |tensors, parameters| sequence_backward(RecurrentKind::Lstm, tensors, parameters)
@@ -301,12 +315,13 @@ fn of_cell(CellGradients { dx, dh, dc, weights }: CellGradients) -> Outputs {
     states.chain(of_layer(0, weights)).collect()
 }
 
-/// The places in [`NAMES`] of a network, which its tensors tell: a second layer and a second direction are there where
-/// one of their tensors is.
+/// The places in [`NAMES`] of a network, which its tensors tell: as many layers, and a second direction, as one of them has a
+/// tensor of.
 fn places(tensors: &Tensors) -> (Vec<usize>, bool) {
     let has = |place: usize| NAMES[place].inputs.iter().any(|name| tensors.get(name).is_some());
-    let bidirectional = has(1) || has(3);
-    let layers = if has(2) || has(3) { 2 } else { 1 };
+    let there: Vec<usize> = (0..NAMES.len()).filter(|&place| has(place)).collect();
+    let bidirectional = there.iter().any(|place| place % 2 == 1);
+    let layers = there.last().map_or(1, |place| place / 2 + 1);
     let of_layer =
         |layer: usize| if bidirectional { vec![2 * layer, 2 * layer + 1] } else { vec![2 * layer] };
     ((0..layers).flat_map(of_layer).collect(), bidirectional)
@@ -332,12 +347,14 @@ fn sequence(kind: RecurrentKind, tensors: &Tensors, parameters: &Parameters) -> 
     let (places, bidirectional) = places(tensors);
     let layers = places.iter().map(|&place| weights(tensors, place)).collect::<Result<Vec<_>, _>>()?;
     let (x, of) = (tensors.require("x")?, recurrent(tensors, parameters, &layers, bidirectional));
-    let Recurred { y, h_n, c_n, mut inner } = match kind {
+    let Recurred { y, h_n, c_n, inner } = match kind {
         RecurrentKind::Gru => ops::gru(x, &of)?,
         RecurrentKind::Lstm => ops::lstm(x, &of)?,
     };
-    let all = [("y", Some(y)), ("h_n", Some(h_n)), ("c_n", c_n), ("y_l0", inner.pop())];
-    Ok(all.into_iter().filter_map(|(name, tensor)| tensor.map(|tensor| (name, tensor))).collect())
+    let mut outputs = vec![("y", y), ("h_n", h_n)];
+    outputs.extend(c_n.map(|c_n| ("c_n", c_n)));
+    outputs.extend(INNER.iter().copied().zip(inner));
+    Ok(outputs)
 }
 
 fn sequence_backward(
@@ -349,7 +366,7 @@ fn sequence_backward(
     let layers = places.iter().map(|&place| weights(tensors, place)).collect::<Result<Vec<_>, _>>()?;
     let (x, of) = (tensors.require("x")?, recurrent(tensors, parameters, &layers, bidirectional));
     let y = tensors.require("y")?.clone();
-    let inner = tensors.get("y_l0").into_iter().cloned().collect();
+    let inner = INNER.iter().map_while(|name| tensors.get(name)).cloned().collect();
     // Of the results, the gradients need y alone.
     let results = Recurred { h_n: y.clone(), y, c_n: None, inner };
     let upstream = Upstream { dy: tensors.get("dy"), dh_n: tensors.get("dh_n"), dc_n: tensors.get("dc_n") };

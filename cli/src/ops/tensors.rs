@@ -27,7 +27,7 @@ impl Tensors {
     }
 
     fn add(&mut self, name: String, tensor: Tensor, path: &Path) -> Result<(), CliError> {
-        if !self.op.inputs.iter().any(|spec| spec.name == name) {
+        if !self.op.inputs.iter().any(|spec| spec.names(&name)) {
             let (op, known) = (self.op.name, self.op.known_tensors());
             return Err(CliError::UnknownTensor { op, path: path.to_owned(), got: name, known });
         }
@@ -46,7 +46,7 @@ impl Tensors {
     /// A tensor that the operation cannot do without.
     pub fn require(&self, name: &'static str) -> Result<&Tensor, CliError> {
         self.get(name).ok_or_else(|| {
-            let spec = self.op.inputs.iter().find(|spec| spec.name == name);
+            let spec = self.op.inputs.iter().find(|spec| spec.names(name));
             let required = spec.map_or_else(String::new, |spec| format!("{} {}", spec.shape, spec.dtypes));
             CliError::MissingTensor { op: self.op.name, name, required, got: quoted(self.names()) }
         })
