@@ -133,7 +133,8 @@ on_each_device! {
                 let (pre, input) = (of(&[m, n])?, of(&[m, k])?);
                 for (j, activation) in ACTIVATIONS.into_iter().enumerate() {
                     let input = (j % 2 == 0).then(|| (&input, ACTIVATIONS[(i + turn) % 4]));
-                    let layer = LinearBackward { activation, pre: Some(&pre), bias: (i + j) % 3 != 0, input };
+                    let bias = (i + j) % 3 != 0;
+                    let layer = LinearBackward { activation, pre: Some(&pre), bias, input, tf32: false };
                     check_backward(&x, &weight, &dy, &layer, "gradients")?;
                 }
             }
@@ -145,10 +146,29 @@ on_each_device! {
                 activation: Activation::Gelu(Approximate::Tanh),
                 pre: Some(&pre),
                 bias: true,
-                input: None,
+                ..Default::default()
             };
             check_backward(&x, &of(&[24, 16])?, &dy, &layer, "views")?;
         }
+        Ok(())
+    }
+
+    /// Operands of 11 bits are what rounding to tf32 leaves, so that gradients are those of f32; those of 16 bits refuse.
+    fn gradients_may_be_of_tf32(device: &Device) -> Result<()> {
+        let mut random = Random::new(104);
+        let [m, n, k] = [300, 72, 136];
+        let mut of = |shape: &[usize]| -> Result<Tensor> {
+            let numbers = random.floats(shape.iter().product(), -1.0, 1.0);
+            let short: Vec<f32> = numbers.iter().map(|x| f32::from_bits(x.to_bits() & !0x1fff)).collect();
+            floats(device, DType::F32, shape, &short)
+        };
+        let (x, weight, dy) = (of(&[m, k])?, of(&[n, k])?, of(&[m, n])?);
+        let layer = LinearBackward { bias: true, tf32: true, ..Default::default() };
+        check_backward(&x, &weight, &dy, &layer, "tf32")?;
+        let halves = |tensor: &Tensor| ops::cast(tensor, DType::F16);
+        let refused = ops::linear_backward(&halves(&x)?, &halves(&weight)?, &halves(&dy)?, &layer);
+        let want = "linear_backward: `tf32` must be false for operands in f16, got true";
+        assert_eq!(refused.expect_err("f16 is not rounded").to_string(), want);
         Ok(())
     }
 

@@ -155,7 +155,8 @@ impl Function {
                 ops::linear_into(x, weight, &parameters, y)
             }
             (Function::LinearBackward(activation), [x, weight, dy, pre], [dx, dweight, dbias]) => {
-                let parameters = LinearBackward { activation, pre: Some(pre), bias: true, input: None };
+                let parameters =
+                    LinearBackward { activation, pre: Some(pre), bias: true, ..Default::default() };
                 let (dx, dweight, dbias) = (dx.clone(), dweight.clone(), Some(dbias.clone()));
                 let gradients = LinearGradients { dx, dweight, dbias };
                 ops::linear_backward_into(x, weight, dy, &parameters, &gradients)
@@ -218,7 +219,8 @@ impl Function {
                 vec![reference::linear(x, weight, &parameters)?]
             }
             (Function::LinearBackward(activation), [x, weight, dy, pre]) => {
-                let parameters = LinearBackward { activation, pre: Some(pre), bias: true, input: None };
+                let parameters =
+                    LinearBackward { activation, pre: Some(pre), bias: true, ..Default::default() };
                 let want = reference::linear_backward(x, weight, dy, &parameters)?;
                 vec![want.dx, want.dweight, want.dbias.unwrap_or_default()]
             }

@@ -61,7 +61,7 @@ pub static BACKWARD: Op = Op {
         tensor("dweight", "x's type", "[N, K]", "the gradient of the weight"),
         tensor("dbias", "x's type", "[N]", "the gradient of the bias"),
     ],
-    parameters: &[ACTIVATION],
+    parameters: &[ACTIVATION, super::matmul::TF32],
     family: "matmul",
     run: run_backward,
     cases: |setting| demo::products::cases(setting, BACKWARDS),
@@ -91,7 +91,8 @@ fn run_backward(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, C
         activation: activation(parameters),
         pre: tensors.get("pre"),
         bias: true,
-        input: None,
+        tf32: super::matmul::tf32(parameters),
+        ..Default::default()
     };
     let gradients = ops::linear_backward(x, weight, dy, &layer)?;
     let named = [("dx", gradients.dx), ("dweight", gradients.dweight)];

@@ -27,6 +27,8 @@ pub struct LinearBackward<'a, D = Tensor> {
     pub bias: bool,
     /// Where x is itself an activation of this, of x's shape: dx becomes the gradient of this.
     pub input: Option<(&'a D, Activation)>,
+    /// Round the products' operands in f32 to tf32, as [`Matmul::tf32`](crate::ops::Matmul::tf32).
+    pub tf32: bool,
 }
 
 // By hand, since a derive would want `D: Copy`, and a tensor is not.
@@ -45,13 +47,14 @@ impl LinearBackward<'_> {
             pre: self.pre.map(Tensor::desc),
             bias: self.bias,
             input: self.input.map(|(input, activation)| (input.desc(), activation)),
+            tf32: self.tf32,
         }
     }
 }
 
 impl<D> Default for LinearBackward<'_, D> {
     fn default() -> Self {
-        LinearBackward { activation: Activation::None, pre: None, bias: false, input: None }
+        LinearBackward { activation: Activation::None, pre: None, bias: false, input: None, tf32: false }
     }
 }
 
@@ -155,11 +158,12 @@ fn backward(
         slope: slope.is_some(),
         ..Epilogue::default()
     };
-    let of_dx = Factors::new(OP, ("dy", d.desc(), false), ("weight", weight.desc(), true))?;
+    let rounded = |factors: Factors| factors.rounded(OP, parameters.tf32);
+    let of_dx = rounded(Factors::new(OP, ("dy", d.desc(), false), ("weight", weight.desc(), true))?)?;
     let problem = Problem::new(OP, of_dx, epilogue, x.dtype(), device)?;
     matmul::run(&problem, &d, weight, &behind_dx, &dx)?;
 
-    let of_dweight = Factors::new(OP, ("dy", d.desc(), true), ("x", rows.desc(), true))?;
+    let of_dweight = rounded(Factors::new(OP, ("dy", d.desc(), true), ("x", rows.desc(), true))?)?;
     let problem = Problem::new(OP, of_dweight, Epilogue::default(), x.dtype(), device)?;
     matmul::run(&problem, &d, &rows, &Behind::default(), &gradients.dweight)
 }
@@ -190,7 +194,7 @@ struct Request {
 impl Request {
     fn new<D: Described>(x: &D, weight: &D, dy: &D, parameters: &LinearBackward<D>) -> Result<Request> {
         let (x, weight, dy) = (x.described(), weight.described(), dy.described());
-        let Factors { n, k, .. } = factors(OP, x, weight)?;
+        let Factors { n, k, .. } = factors(OP, x, weight)?.rounded(OP, parameters.tf32)?;
         let mut shape = x.shape().to_vec();
         shape.pop();
         let rows: usize = shape.iter().product();
