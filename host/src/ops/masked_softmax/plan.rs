@@ -196,10 +196,21 @@ impl Plan {
         };
         let clusters = clusters_of(!masked).chain(clusters_of(masked));
         let streamed = Plan { choice: Choice::Streamed, rows_per_block: 1, ragged, mask_skewed };
-        let held = rows(before).chain(long(false)).chain(rows(after)).chain(clusters).chain(long(true));
-        visit(&mut held.chain([streamed, strided]))
+        // f32 rows without a mask stream better from the fewer blocks of a kernel for longer rows, which has them half filled.
+        let half = plain && pack == 4 && packs > 768;
+        let long_rows = move |now: bool| long(false).filter(move |_| now);
+        // A row for a whole multiprocessor is best without a mask. With one, 16-bit rows may be better read twice.
+        let whole = move |now: bool| long(true).filter(move |_| now);
+        let twice = masked && !bias && pack == 8 && packs > LONGEST_MASKED;
+        let read_twice = move |now: bool| now.then_some(streamed);
+        let held = long_rows(half).chain(rows(before)).chain(long_rows(!half)).chain(rows(after));
+        let held = held.chain(whole(plain)).chain(read_twice(twice)).chain(clusters).chain(whole(!plain));
+        visit(&mut held.chain(read_twice(!twice)).chain([strided]))
     }
 }
+
+/// Packs of a masked row of 16-bit elements that clusters still read faster than it is read twice.
+const LONGEST_MASKED: usize = 1 << 16;
 
 /// The kernel that serves everything: four warps a block, a row each.
 const STRIDED: Plan = Plan { choice: Choice::Strided, rows_per_block: 4, ragged: false, mask_skewed: false };
