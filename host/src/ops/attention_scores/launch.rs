@@ -17,31 +17,29 @@ use crate::launch::Grid;
 use crate::ops::masked_softmax::{MaskForm, MaskedSoftmax};
 use crate::tensor::Tensor;
 
-/// Computes y. The arguments are checked; layout and plan are theirs.
-pub fn run(
-    request: &Request,
-    layout: &Layout,
-    plan: WholeRows,
-    q: &Tensor,
-    k: &Tensor,
-    parameters: &MaskedSoftmax,
-    y: &Tensor,
-) -> Result<()> {
-    match y.dtype() {
-        DType::F16 => typed::<half::f16>(request, layout, plan, q, k, parameters, y),
-        _ => typed::<half::bf16>(request, layout, plan, q, k, parameters, y),
+/// Checked arguments, with the layout and the plan that are theirs.
+#[derive(Clone, Copy)]
+pub struct Call<'a> {
+    pub request: &'a Request,
+    pub layout: &'a Layout,
+    pub plan: WholeRows,
+    pub q: &'a Tensor,
+    pub k: &'a Tensor,
+    pub parameters: &'a MaskedSoftmax<'a>,
+}
+
+impl Call<'_> {
+    /// Computes y.
+    pub fn run(self, y: &Tensor) -> Result<()> {
+        match y.dtype() {
+            DType::F16 => typed::<half::f16>(self, y),
+            _ => typed::<half::bf16>(self, y),
+        }
     }
 }
 
-fn typed<T: Element + Half + kernels::whole_rows::Instances>(
-    request: &Request,
-    layout: &Layout,
-    plan: WholeRows,
-    q: &Tensor,
-    k: &Tensor,
-    parameters: &MaskedSoftmax,
-    y: &Tensor,
-) -> Result<()> {
+fn typed<T: Element + Half + kernels::whole_rows::Instances>(call: Call, y: &Tensor) -> Result<()> {
+    let Call { request, layout, plan, q, k, parameters } = call;
     let (device, softmax) = (y.device(), &request.softmax);
     let adopt = |tensor: Option<&Tensor>, arg| tensor.map(|t| t.adopted(device, OP, arg)).transpose();
     let (q, k) = (q.adopted(device, OP, "q")?, k.adopted(device, OP, "k")?);

@@ -11,6 +11,7 @@ use super::matmul::{self, Behind, Epilogue, Factors};
 use super::pointwise::{check_output, float};
 use crate::error::{Error, Result};
 use crate::tensor::{Desc, Tensor};
+use launch::Call;
 use layout::{Layout, Starts};
 
 const OP: &str = "attention_scores";
@@ -150,7 +151,7 @@ fn run(
         }
     };
     match (chosen, &layout) {
-        (Some(plan), Some(layout)) => launch::run(request, layout, plan, q, k, parameters, y),
+        (Some(plan), Some(layout)) => Call { request, layout, plan, q, k, parameters }.run(y),
         _ => {
             let scores = Tensor::uninit(q.device(), y.dtype(), y.shape())?;
             matmul::run(&request.product, q, k, &Behind::default(), &scores)?;
