@@ -1,8 +1,9 @@
 //! `warpwright explain permute`.
 
 use warpwright::ops::permute::explain;
-use warpwright::{DType, Desc, Device};
+use warpwright::{DType, Desc};
 
+use crate::device::DeviceArgs;
 use crate::error::CliError;
 use crate::output;
 
@@ -26,6 +27,8 @@ pub struct Args {
     /// What the GPU copies in a second, for the expected time
     #[arg(long, value_name = "GB/S", default_value_t = RATE)]
     rate: f64,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 const DTYPES: [DType; 12] = [
@@ -49,8 +52,8 @@ fn dtype(name: &str) -> Result<DType, String> {
 }
 
 pub fn run(args: &Args) -> Result<(), CliError> {
-    let Args { shape, dims, dtype, to, rate } = args;
-    let x = Desc::new(&Device::cpu(), *dtype, shape)?;
+    let Args { shape, dims, dtype, to, rate, device } = args;
+    let x = Desc::new(&device.open()?, *dtype, shape)?;
     let explanation = explain(&x, dims, to.unwrap_or(*dtype))?;
     let micros = explanation.micros(*rate);
     output::print(&format!("{explanation}\ntime        {micros:.1} us at {rate} GB/s"))

@@ -11,6 +11,7 @@ use super::layout::{Layout, lines};
 use super::maps;
 use super::plan::{Choice, Plan, Request, Target, instance};
 use super::problem::Problem;
+use super::tuned::tuned;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::launch::Grid;
@@ -32,6 +33,12 @@ pub fn run(problem: &Problem, a: &Tensor, b: &Tensor, behind: &Behind, y: &Tenso
     if y.is_empty() {
         return Ok(());
     }
+    let tuned = tuned(problem, a, b, behind, y)?;
+    run_by_plan(tuned.as_ref().unwrap_or(problem), a, b, behind, y)
+}
+
+/// [`run`] by the problem's kernel or the model's.
+pub fn run_by_plan(problem: &Problem, a: &Tensor, b: &Tensor, behind: &Behind, y: &Tensor) -> Result<()> {
     let device = y.device();
     let adopt = |tensor: &Tensor, arg| tensor.adopted(device, problem.op, arg);
     let (a, b) = (adopt(a, "a")?, adopt(b, "b")?);
@@ -98,7 +105,7 @@ fn prepare<T: Element + Float + kernels::repack::Instances>(
     y: &Tensor,
 ) -> Result<Ready> {
     let aligned = operands.map(|tensor| tensor.address().is_multiple_of(16));
-    let plan = Plan::new(&Request::new(problem, layout, aligned), Target::of(y.device()), problem.choice);
+    let plan = Plan::new(&Request::new(problem, layout, aligned), Target::of(y.device()), problem.wanted);
     let mut layout = *layout;
     let mut held = operands.map(Tensor::clone);
     let extents = [(layout.m, layout.k), (layout.n, layout.k)];

@@ -7,12 +7,15 @@ mod plan;
 mod problem;
 #[cfg(test)]
 mod tests;
+mod tuned;
 
 pub use plan::{Choice, Plan};
 
 pub(super) use launch::{Behind, packed_rows, run};
 pub(super) use layout::{MAX_EXTENT, lines};
 pub(super) use problem::{Epilogue, Factors, Problem};
+
+use plan::Wanted;
 
 use super::masked_softmax::Described;
 use super::pointwise::{check_output, float};
@@ -112,7 +115,8 @@ pub fn matmul_into_by(choice: Choice, a: &Tensor, b: &Tensor, parameters: &Matmu
 }
 
 fn into(a: &Tensor, b: &Tensor, parameters: &Matmul, y: &Tensor, choice: Option<Choice>) -> Result<()> {
-    let problem = Problem { choice, ..problem(a, b, parameters)? };
+    let wanted = choice.map(|choice| Wanted { choice, splits: None });
+    let problem = Problem { wanted, ..problem(a, b, parameters)? };
     let inputs: Vec<&Tensor> = [a, b].into_iter().chain(parameters.c).collect();
     check_output(OP, "y", y, &problem.y, &inputs)?;
     forward(&problem, a, b, parameters, &y.adopted(a.device(), OP, "y")?)?;
@@ -124,7 +128,8 @@ pub fn matmul_shape<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Resul
     Ok(problem(a, b, parameters)?.y)
 }
 
-/// How [`matmul`] would go about it, for operands that start at multiples of 16 bytes.
+/// How [`matmul`] would go about it, for operands that start at multiples of 16 bytes: by the model, or by what was measured on the
+/// operands' GPU where [`autotune`](crate::autotune) is enabled.
 pub fn explain<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Result<Plan> {
     Ok(problem(a, b, parameters)?.plan())
 }

@@ -179,6 +179,26 @@ pub struct Plan {
     pub early: bool,
     /// What the model expects.
     pub microseconds: f64,
+    /// Whether it was chosen because it was measured: see [`autotune`](crate::autotune).
+    pub measured: bool,
+}
+
+/// A kernel that is wanted, and in how many parts of k: by the model's choice where that is not said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub choice: Choice,
+    pub splits: Option<usize>,
+}
+
+impl Wanted {
+    /// The plan and nothing else.
+    pub(crate) fn exactly(plan: &Plan) -> Wanted {
+        Wanted { choice: plan.choice, splits: Some(plan.splits) }
+    }
+
+    fn is(self, plan: &Plan) -> bool {
+        plan.choice == self.choice && self.splits.is_none_or(|splits| splits == plan.splits)
+    }
 }
 
 /// A tile that a kernel offers.
@@ -230,6 +250,8 @@ struct Cluster {
 
 /// Terms of a split are a multiple of every kernel's depth.
 const DEPTH: usize = 64;
+/// How many times slower than its choice the model takes for not worth a measurement.
+const TOO_SLOW: f64 = 4.0;
 /// Fewer terms are not worth a block of their own; of `tf32_cores`, which takes longer for each.
 const LEAST_TERMS: usize = 256;
 const LEAST_TF32_TERMS: usize = 128;
@@ -259,8 +281,8 @@ pub fn instance(shape: usize, sides: [Side; 2]) -> usize {
 
 impl Plan {
     /// The fastest by the model, of one kernel if so; of another where that one cannot serve.
-    pub(crate) fn new(request: &Request, target: Target, choice: Option<Choice>) -> Plan {
-        let unwanted = |plan: &Plan| choice.is_some_and(|choice| plan.choice != choice);
+    pub(crate) fn new(request: &Request, target: Target, wanted: Option<Wanted>) -> Plan {
+        let unwanted = |plan: &Plan| wanted.is_some_and(|wanted| !wanted.is(plan));
         let plans = Plan::candidates(request, target);
         let faster = |a: &Plan, b: &Plan| unwanted(a).cmp(&unwanted(b)).then_with(|| a.compare(b, target));
         plans.into_iter().min_by(faster).expect("there is a tile for each type")
@@ -286,6 +308,21 @@ impl Plan {
             }
         }
         kept
+    }
+
+    /// The best by the model and up to `most` in all that it does not take for several times slower, the best of each kernel before
+    /// what it takes for worse ways of another.
+    pub(crate) fn likely(request: &Request, target: Target, most: usize) -> Vec<Plan> {
+        let mut plans = Plan::of_each_kernel(request, target);
+        let bound = TOO_SLOW * plans[0].microseconds;
+        plans.retain(|plan| plan.microseconds <= bound);
+        plans.truncate(most);
+        let mut others = Plan::candidates(request, target);
+        others.retain(|plan| plan.microseconds <= bound && !plans.contains(plan));
+        others.sort_by(|a, b| a.compare(b, target));
+        plans.extend(others);
+        plans.truncate(most);
+        plans
     }
 
     /// Every kernel with every split that is worth a thought.
@@ -573,6 +610,7 @@ impl Tile {
             most_blocks: if matches!(self.pace, Pace::Staying(_)) { u64::from(target.sms) } else { u64::MAX },
             early: on_hopper && microseconds < EARLY,
             microseconds,
+            measured: false,
         })
     }
 }
@@ -599,6 +637,9 @@ impl fmt::Display for Plan {
         if self.splits > 1 {
             let clusters = if self.is_clustered() { ", by clusters" } else { "" };
             write!(f, ", k in {} parts of {}{clusters}", self.splits, self.k_of_split)?;
+        }
+        if self.measured {
+            write!(f, ", measured")?;
         }
         for (name, side) in ["a", "b"].iter().zip(self.sides) {
             let along = if side.along_k { "k" } else { "its rows" };

@@ -4,7 +4,8 @@ use kernels_gpu::matmul::activation;
 
 use super::broadcast;
 use super::layout::{Layout, MAX_EXTENT};
-use super::plan::{Choice, Plan, Request, Target};
+use super::plan::{Plan, Request, Target, Wanted};
+use super::tuned;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::pointwise::{on_device, reach};
@@ -130,7 +131,7 @@ impl Default for Epilogue {
 }
 
 /// A checked request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Problem {
     pub op: &'static str,
     pub factors: Factors,
@@ -139,8 +140,8 @@ pub(crate) struct Problem {
     pub y: Desc,
     /// The strides of what is added, as those of y.
     pub addend: Option<Dims<isize>>,
-    /// The kernel that the caller wants.
-    pub choice: Option<Choice>,
+    /// The kernel that the caller wants, or that was measured.
+    pub wanted: Option<Wanted>,
 }
 
 impl Problem {
@@ -155,7 +156,7 @@ impl Problem {
         let mut shape = factors.front.to_vec();
         shape.extend([factors.m, factors.n]);
         let y = Desc::contiguous(op, device, out, &shape)?;
-        Ok(Problem { op, factors, epilogue, y, addend: None, choice: None })
+        Ok(Problem { op, factors, epilogue, y, addend: None, wanted: None })
     }
 
     /// With something added.
@@ -175,8 +176,8 @@ impl Problem {
         let mut factors = self.factors;
         factors.strides = [strides(a.desc(), factors.swapped[0]), strides(b.desc(), factors.swapped[1])];
         let addend = self.addend.map(|_| shape::contiguous_strides(self.y.shape()));
-        let (op, epilogue, choice) = (self.op, self.epilogue, self.choice);
-        Problem { op, factors, epilogue, y: self.y.clone(), addend, choice }
+        let (op, epilogue, wanted) = (self.op, self.epilogue, self.wanted);
+        Problem { op, factors, epilogue, y: self.y.clone(), addend, wanted }
     }
 
     /// Terms that are summed: none where alpha is 0.
@@ -184,20 +185,25 @@ impl Problem {
         if self.epilogue.alpha == 0.0 { 0 } else { self.factors.k }
     }
 
-    /// What a plan depends on, for operands that start at multiples of 16 bytes.
-    fn request(&self) -> Request {
+    /// What a plan depends on; `aligned` tells whether a and b start at multiples of 16 bytes.
+    pub fn request(&self, aligned: [bool; 2]) -> Request {
         // Operands in more dimensions than kernels count in would be copied.
         let layout = Layout::new(self).unwrap_or_else(|| Layout::contiguous(self));
-        Request::new(self, &layout, [true; 2])
+        Request::new(self, &layout, aligned)
     }
 
     /// The plan for operands that start at multiples of 16 bytes.
     pub fn plan(&self) -> Plan {
-        Plan::new(&self.request(), Target::of(self.y.device()), self.choice)
+        let request = self.request([true; 2]);
+        let target = Target::of(self.y.device());
+        match tuned::known(self, &request, target) {
+            Some(plan) => plan,
+            None => Plan::new(&request, target, self.wanted),
+        }
     }
 
     /// The plan of each kernel that can serve, the fastest first.
     pub fn plans(&self) -> Vec<Plan> {
-        Plan::of_each_kernel(&self.request(), Target::of(self.y.device()))
+        Plan::of_each_kernel(&self.request([true; 2]), Target::of(self.y.device()))
     }
 }

@@ -1,6 +1,6 @@
 use super::layout::{Lines, lines};
 use super::maps::mappable;
-use super::plan::{Choice, Plan, Request, Side, Target, instance};
+use super::plan::{Choice, Plan, Request, Side, Target, Wanted, instance};
 use crate::dtype::DType;
 use kernels_gpu::matmul::{Matrix, tensor_cores};
 
@@ -139,11 +139,11 @@ fn a_kernel_can_be_chosen_and_the_fastest_comes_first() {
     assert!(matches!(plans[0].choice, Choice::Pipelined { .. }));
     assert!(plans.windows(2).all(|pair| pair[0].microseconds <= pair[1].microseconds));
     for plan in plans {
-        assert_eq!(Plan::new(&request, target, Some(plan.choice)), plan);
+        assert_eq!(Plan::new(&request, target, Some(Wanted { choice: plan.choice, splits: None })), plan);
     }
     // A kernel that cannot serve.
     assert_eq!(
-        Plan::new(&request, target, Some(Choice::Thin { index: 0 })),
+        Plan::new(&request, target, Some(Wanted { choice: Choice::Thin { index: 0 }, splits: None })),
         Plan::new(&request, target, None)
     );
 }

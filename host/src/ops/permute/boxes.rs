@@ -3,23 +3,9 @@
 use cuda_std::divide::Divisor;
 use kernels_gpu::permute::{Boxes, Digit, Level, MAX_DIGITS, MAX_LEVELS, Span};
 
-use super::simplify::{Dim, PACK};
-
-/// Bytes of a sector, the least that memory is asked for.
-const SECTOR: usize = 32;
-
-/// What the boxes are of: dimensions of y, outermost first.
-#[derive(Clone, Copy, Debug)]
-pub struct Walk<'a> {
-    pub dims: &'a [Dim],
-    /// Bytes of an element of x.
-    pub x_size: usize,
-    /// And of y.
-    pub y_size: usize,
-    /// x's address modulo 16, y's modulo 32.
-    pub x_phase: usize,
-    pub y_phase: usize,
-}
+use super::lanes::Lanes;
+use super::simplify::PACK;
+use super::takes::{SECTOR, Walk, gcd};
 
 /// How the way out goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,78 +51,6 @@ pub struct Boxed {
     /// Cycles of shared memory that a pack of y takes from a warp, and the part of its lanes that have one.
     pub cycles: f64,
     pub busy: f64,
-}
-
-/// The dimensions of a walk in the order in which x has them, as long as each follows the one before without a gap.
-pub fn chain_of_x(dims: &[Dim]) -> Vec<usize> {
-    let mut chain = Vec::new();
-    let mut next = 1;
-    while let Some(dim) = (0..dims.len()).find(|i| dims[*i].x == next && !chain.contains(i)) {
-        chain.push(dim);
-        match next.checked_mul(dims[dim].extent as isize) {
-            Some(step) => next = step,
-            None => break,
-        }
-    }
-    chain
-}
-
-/// What a box takes of each dimension if runs of x and of y are to have about so many bytes.
-pub fn takes(walk: &Walk, chain: &[usize], x_bytes: usize, y_bytes: usize) -> Vec<usize> {
-    let dims = walk.dims;
-    let mut take = vec![1; dims.len()];
-    let mut run = 1;
-    for &dim in chain {
-        let wanted = x_bytes.div_ceil(run * walk.x_size);
-        if wanted <= 1 {
-            break;
-        }
-        let whole = SECTOR / gcd(SECTOR, run * walk.x_size);
-        take[dim] = part(dims[dim].extent, wanted, whole);
-        if take[dim] < dims[dim].extent {
-            break;
-        }
-        run *= take[dim];
-    }
-    let mut run = 1;
-    for dim in (0..dims.len()).rev() {
-        let extent = dims[dim].extent;
-        if take[dim] == 1 {
-            let wanted = y_bytes.div_ceil(run * walk.y_size);
-            if wanted <= 1 {
-                break;
-            }
-            let whole = SECTOR / gcd(SECTOR, run * walk.y_size);
-            take[dim] = part(extent, wanted, whole);
-        }
-        if take[dim] < extent {
-            // Also what runs of x are cut by: then a tile is to be whole in y as well.
-            let whole = SECTOR / gcd(SECTOR, run * walk.y_size);
-            if whole <= take[dim] {
-                take[dim] = take[dim].next_multiple_of(whole).min(extent);
-            }
-            break;
-        }
-        run *= extent;
-    }
-    take
-}
-
-/// About `wanted` of `extent`, in tiles of one size; all of it where little would be left. The size is a multiple of
-/// `whole` where that is not much more.
-fn part(extent: usize, wanted: usize, whole: usize) -> usize {
-    if extent <= wanted + wanted / 2 {
-        return extent;
-    }
-    let tiles = extent.div_ceil(wanted);
-    let tile = extent.div_ceil(tiles);
-    let rounded = tile.next_multiple_of(whole);
-    let left = extent % rounded;
-    if whole <= tile && (left == 0 || 2 * left >= rounded) { rounded.min(extent) } else { tile }
-}
-
-fn gcd(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// A dimension that takes part, with its place in shared memory.
@@ -425,70 +339,10 @@ fn filled<T: Copy, const N: usize>(values: &[T], rest: T) -> [T; N] {
     all
 }
 
-/// How a warp's lanes share the packs of the runs of y.
-#[derive(Clone, Copy)]
-struct Lanes<'a> {
-    /// Of a run and of the runs: count and bytes of shared memory, level by level.
-    within: &'a [(usize, usize)],
-    outs: &'a [(usize, usize)],
-    /// Bytes of a load, and the packs that it is for.
-    unit: usize,
-    per_word: usize,
-    /// Elements of a pack, and packs of a run.
-    per_pack: usize,
-    packs: usize,
-}
-
-impl Lanes<'_> {
-    /// Lanes along a run as a power of two, cycles of a warp's packs, and the part of the lanes that have one.
-    fn best(&self) -> (u32, f64, f64) {
-        let runs: usize = self.outs.iter().map(|level| level.0).product();
-        let of = |log: u32| {
-            let along = 1usize << log;
-            let across = 32 >> log;
-            let busy = (self.packs * runs) as f64
-                / (self.packs.next_multiple_of(along) * runs.next_multiple_of(across)) as f64;
-            // A store takes a cycle for each line that it touches, and four for its bytes.
-            let lines = (16 * along).div_ceil(128).max(1) * across.min(runs);
-            let loads = (self.per_pack * self.conflicts(along)) as f64 / self.per_word as f64;
-            let cycles = loads + lines.max(4) as f64;
-            (log, cycles, busy)
-        };
-        let cost = |&(_, cycles, busy): &(u32, f64, f64)| cycles / busy;
-        let all = (0..=5).rev().map(of);
-        all.min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or((5, f64::MAX, 1.0))
-    }
-
-    /// Cycles of a load of the warp: the most words that it wants of a bank.
-    fn conflicts(&self, along: usize) -> usize {
-        let place = |levels: &[(usize, usize)], number: usize| {
-            let mut rest = number;
-            levels.iter().enumerate().fold(0, |at, (i, &(count, step))| {
-                let digit = if i + 1 < levels.len() { rest % count } else { rest };
-                rest /= count;
-                at + digit * step
-            })
-        };
-        let mut words: Vec<usize> = Vec::new();
-        for lane in 0..32 {
-            let number = (lane % along).min(self.packs - 1) * self.per_pack;
-            let at = place(self.within, number);
-            let at = at + place(self.outs, lane / along);
-            for word in 0..self.unit.div_ceil(4) {
-                words.push(at / 4 + word);
-            }
-        }
-        words.sort_unstable();
-        words.dedup();
-        let mut banks = [0usize; 32];
-        words.iter().for_each(|word| banks[word % 32] += 1);
-        banks.into_iter().max().unwrap_or(1)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::simplify::simplify;
+    use super::super::simplify::{Dim, simplify};
+    use super::super::takes::{chain_of_x, takes};
     use super::*;
     use crate::shape;
 
@@ -583,23 +437,5 @@ mod tests {
             }
             assert!(checked > 0, "{shape:?} has no boxes");
         }
-    }
-
-    #[test]
-    fn runs_that_follow_one_another_are_a_chain() {
-        let image = simple(&[64, 128, 3025], &[0, 2, 1], 4);
-        assert_eq!(chain_of_x(&image.dims), [1, 2, 0]);
-        let padded = simplify(&[5, 6, 7], &[100, 1, 10], 4);
-        assert_eq!(chain_of_x(&padded.dims), [1]);
-        let repeated = simplify(&[5, 6], &[2, 2], 4);
-        assert!(chain_of_x(&repeated.dims).is_empty());
-    }
-
-    #[test]
-    fn tiles_are_of_one_size() {
-        assert_eq!(part(8192, 64, 8), 64);
-        assert_eq!(part(90, 64, 8), 90); // not 64 and 26
-        assert_eq!(part(100, 64, 8), 56); // 50 would be no multiple
-        assert_eq!(part(61, 2, 32), 2); // a multiple would be far more
     }
 }

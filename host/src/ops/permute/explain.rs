@@ -5,6 +5,7 @@ use std::fmt;
 use super::boxes::Way;
 use super::plan::{Choice, Plan};
 use super::problem::Problem;
+use super::tuned;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Desc;
@@ -34,6 +35,8 @@ pub struct Explanation {
     pub index: &'static str,
     /// Bytes read and written, each once.
     pub bytes: u64,
+    /// What it took when it was measured, in microseconds, where that is why it was chosen.
+    pub measured: Option<f64>,
 }
 
 impl Explanation {
@@ -43,7 +46,8 @@ impl Explanation {
     }
 }
 
-/// The plan of [`permute`](super::permute()) for a tensor like `x`, by `dims`, as `dtype`, both tensors at aligned addresses.
+/// The plan of [`permute`](super::permute()) for a tensor like `x`, by `dims`, as `dtype`, both tensors at aligned addresses: the
+/// planner's, or what was measured on x's GPU where [`autotune`](crate::autotune) is enabled.
 ///
 /// # Errors
 /// As [`permute`](super::permute()).
@@ -56,9 +60,12 @@ pub fn explain(x: &Desc, dims: &[isize], dtype: DType) -> Result<Explanation> {
             ..Explanation::of(bytes, 0)
         });
     }
-    let plan = Plan::new(problem.request(0, 0));
+    let request = problem.request(0, 0);
+    let known = tuned::known(&request, x.device());
+    let measured = known.as_ref().map(|(_, measured)| measured.microseconds);
+    let plan = known.map_or_else(|| Plan::new(request), |(plan, _)| plan);
     let simple = &plan.simple;
-    let mut explanation = Explanation::of(bytes, simple.size);
+    let mut explanation = Explanation { measured, ..Explanation::of(bytes, simple.size) };
     explanation.extents = simple.dims.iter().map(|dim| dim.extent).collect();
     explanation.strides = simple.dims.iter().map(|dim| dim.x).collect();
     match &plan.kernel {
@@ -98,6 +105,7 @@ impl Explanation {
             shared: 0,
             index: "u32 within a launch, u64 for its places in memory",
             bytes,
+            measured: None,
         }
     }
 }
@@ -116,7 +124,13 @@ impl fmt::Display for Explanation {
         writeln!(f, "vectors     {} bytes in, {} bytes out", self.widths[0], self.widths[1])?;
         writeln!(f, "blocks      {} of 256 threads", self.blocks)?;
         writeln!(f, "index       {}", self.index)?;
-        write!(f, "bytes       {}", self.bytes)
+        write!(f, "bytes       {}", self.bytes)?;
+        match self.measured {
+            Some(microseconds) => {
+                write!(f, "\nmeasured    {microseconds:.1} us, the least of the likeliest plans")
+            }
+            None => Ok(()),
+        }
     }
 }
 

@@ -4,10 +4,13 @@ mod boxes;
 mod explain;
 mod heads;
 mod in_place;
+mod lanes;
 mod launch;
 mod plan;
 mod problem;
 mod simplify;
+mod takes;
+mod tuned;
 
 use crate::dtype::DType;
 use crate::error::Result;
@@ -109,8 +112,12 @@ fn run(problem: &Problem, x: &Tensor, y: &Tensor) -> Result<()> {
     if y.is_empty() {
         return Ok(());
     }
-    let plan = launch::planned(problem.request(x.address(), y.address()));
-    launch::run(&plan, &x.permute(&problem.dims)?, y)
+    let (request, view) = (problem.request(x.address(), y.address()), x.permute(&problem.dims)?);
+    let plan = match tuned::tuned(&request, &view, y)? {
+        Some(plan) => plan,
+        None => launch::planned(request),
+    };
+    launch::run(&plan, &view, y)
 }
 
 /// How a permutation would be done that is timed and compared: the planner's choice first, then others.

@@ -4,8 +4,9 @@ use std::fmt;
 
 use kernels_gpu::permute::Boxes;
 
-use super::boxes::{Boxed, Joins, Walk, Way, chain_of_x, takes};
+use super::boxes::{Boxed, Joins, Way};
 use super::simplify::{PACK, Simple, simplify, widen};
+use super::takes::{Walk, chain_of_x, takes};
 use crate::dtype::DType;
 
 /// What is asked of the planner: everything that the choice depends on.

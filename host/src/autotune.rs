@@ -1,0 +1,153 @@
+//! Choices that are measured instead of modelled: once for a problem on a GPU, and kept on disk.
+//!
+//! Off, unless [`enable`] or `WARPWRIGHT_AUTOTUNE=1` asks for it. Then a [product](crate::ops::matmul()) or a
+//! [permutation](crate::ops::permute()) that a GPU has not seen yet first tries the likeliest few of its kernels, on the operands
+//! that it was called with, and remembers which took least; that takes milliseconds, and may compile kernels. Whoever comes
+//! later, in this process or another, has what was measured. Nothing is measured on the CPU, nor while a stream is captured: there
+//! the model chooses, as far as nothing is known.
+//!
+//! Operands are as they are in memory, and those of small problems then in the caches. A measured choice may add in another
+//! order than the model's: results are the same from run to run as long as the file is.
+//!
+//! The file is `warpwright/autotune.json` in the folder that the system has for caches, or `autotune.json` in
+//! `WARPWRIGHT_CACHE_DIR`. What cannot be read there counts as nothing known; what cannot be written is kept for the process.
+
+mod memo;
+mod store;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+pub(crate) use memo::Memo;
+pub(crate) use store::Measured;
+
+use crate::cuda;
+use crate::device::Device;
+use crate::error::Result;
+use store::Store;
+
+/// How often all candidates are timed in turn; the least time of each counts.
+const ROUNDS: usize = 3;
+/// What a candidate is timed for, in microseconds, by as many calls as that takes, and at most so many.
+const LONG_ENOUGH: f64 = 400.0;
+const MOST_CALLS: usize = 40;
+/// What is not faster by this much does not replace the model's choice.
+const MARGIN: f64 = 0.98;
+
+static ENABLED: LazyLock<AtomicBool> = LazyLock::new(|| {
+    AtomicBool::new(std::env::var_os("WARPWRIGHT_AUTOTUNE").is_some_and(|value| value == "1"))
+});
+static STORE: LazyLock<Mutex<Store>> = LazyLock::new(|| Mutex::new(Store::open(default_file())));
+
+/// Whether choices are measured from now on, in all threads.
+pub fn enable(on: bool) {
+    ENABLED.store(on, Ordering::Relaxed);
+}
+
+/// Whether choices are measured.
+pub fn is_enabled() -> bool {
+    ENABLED.load(Ordering::Relaxed)
+}
+
+/// Where choices are kept; none where the system has no such folder, or [`keep_in`] said so.
+pub fn file() -> Option<PathBuf> {
+    store().path().map(PathBuf::from)
+}
+
+/// Keeps choices in another file from now on, or for this process alone, and forgets those of the last.
+pub fn keep_in(file: Option<PathBuf>) {
+    *store() = Store::open(file);
+    memo::forget();
+}
+
+fn default_file() -> Option<PathBuf> {
+    let own = std::env::var_os("WARPWRIGHT_CACHE_DIR").filter(|folder| !folder.is_empty());
+    let folder = own.map(PathBuf::from).or_else(|| Some(dirs::cache_dir()?.join("warpwright")))?;
+    Some(folder.join("autotune.json"))
+}
+
+/// What is kept is whole after a panic, too.
+fn store() -> MutexGuard<'static, Store> {
+    STORE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What choices depend on beside the problem: the GPU, its driver, and the kernels.
+fn machine(device: &Device) -> Option<String> {
+    let info = device.info()?;
+    let ((major, minor), driver) = (info.arch, cuda::driver_version().ok()?);
+    let version = env!("CARGO_PKG_VERSION");
+    Some(format!("{}, sm_{major}{minor}, driver {}.{}, kernels {version}", info.name, driver.0, driver.1))
+}
+
+/// What was measured for a problem on this device's GPU, where choices are measured.
+pub(crate) fn known(device: &Device, problem: &str) -> Option<Measured> {
+    if !is_enabled() {
+        return None;
+    }
+    let machine = machine(device)?;
+    store().get(&machine, problem)
+}
+
+/// The fastest of the candidates, of which the first is the model's: by what is known, else by running each with `run`, which may
+/// be done any number of times. Nothing where it cannot be measured now.
+pub(crate) fn fastest<P>(
+    device: &Device,
+    problem: &str,
+    candidates: Vec<P>,
+    name: impl Fn(&P) -> String,
+    run: impl Fn(&P) -> Result<()>,
+) -> Result<Option<P>> {
+    let Some(machine) = machine(device) else { return Ok(None) };
+    let known = store().get(&machine, problem);
+    let position = known.and_then(|known| candidates.iter().position(|plan| name(plan) == known.choice));
+    let at = match position {
+        Some(at) => at,
+        None => {
+            let Some((at, microseconds)) = measure(device, &candidates, &run)? else { return Ok(None) };
+            store().keep(&machine, problem, Measured { choice: name(&candidates[at]), microseconds });
+            at
+        }
+    };
+    Ok(candidates.into_iter().nth(at))
+}
+
+/// The candidate that takes least, and its microseconds; nothing where the stream is captured. One that fails is out of the
+/// question, unless it is the model's.
+fn measure<P>(
+    device: &Device,
+    candidates: &[P],
+    run: &impl Fn(&P) -> Result<()>,
+) -> Result<Option<(usize, f64)>> {
+    let Some(stream) = device.stream() else { return Ok(None) };
+    if stream.is_capturing()? || candidates.is_empty() {
+        return Ok(None);
+    }
+    let time = |plan: &P, calls: usize| -> Result<f64> {
+        let begin = stream.record()?;
+        for _ in 0..calls {
+            run(plan)?;
+        }
+        let end = stream.record()?;
+        end.synchronize()?;
+        Ok(f64::from(end.elapsed_ms_since(&begin)?) * 1e3 / calls as f64)
+    };
+    let mut least = vec![f64::INFINITY; candidates.len()];
+    let mut calls = vec![0; candidates.len()];
+    for (i, plan) in candidates.iter().enumerate() {
+        // The first call loads the kernel, the second tells how often it can be called.
+        match time(plan, 1).and_then(|_| time(plan, 1)) {
+            Ok(once) => calls[i] = ((LONG_ENOUGH / once.max(1.0)) as usize).clamp(1, MOST_CALLS),
+            Err(error) if i == 0 => return Err(error),
+            Err(_) => {}
+        }
+    }
+    for _ in 0..ROUNDS {
+        for (i, plan) in candidates.iter().enumerate().filter(|&(i, _)| calls[i] > 0) {
+            least[i] = least[i].min(time(plan, calls[i])?);
+        }
+    }
+    let best = (0..candidates.len()).min_by(|&a, &b| least[a].total_cmp(&least[b])).unwrap_or(0);
+    let at = if least[best] < MARGIN * least[0] { best } else { 0 };
+    Ok(Some((at, least[at])))
+}
