@@ -28,7 +28,7 @@
 //!   stored ([`bulk`]) without a fence behind their writes, or not waited for.
 //! - Also: matrix fragments ([`matrix`]) and products of a warpgroup ([`warpgroup`]) whose lanes do not agree. A
 //!   product reads its tiles through their descriptors while it is waited for, so that a tile which is overwritten
-//!   too early is a race.
+//!   too early is a race; with [`Checks::Full`] what threads wrote there wants a proxy fence behind it.
 //! - From [`Checks::Bounds`] on: accesses out of bounds or misaligned, null and foreign views.
 //! - With [`Checks::Full`]: reads of memory that nothing wrote (shared memory: that the block did not write), and
 //!   races. Accesses are ordered by barriers, `sync_warp`, release and acquire at scopes that include both
@@ -50,7 +50,7 @@
 //! - An asynchronous copy reads its source when it is issued, so a source that changes on its way goes unnoticed
 //!   unless the change races with the issue.
 //! - Sums of fragments are added in the order of their terms, which is not hardware's. The warps of a warpgroup are not
-//!   compared with one another, and a fence that is missing between copies and a warpgroup's products is not missed.
+//!   compared with one another.
 //! - Weak memory: values are sequentially consistent, so a wrong order shows as a race, never as a stale value.
 #![deny(missing_docs)]
 
