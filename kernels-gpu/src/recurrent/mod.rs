@@ -7,7 +7,7 @@
 //!
 //! | kernel | for |
 //! | --- | --- |
-//! | [`sequence()`](fn@sequence) | all steps of a 16-bit sequence in one launch: the recurrent weights stay in registers |
+//! | [`sequence()`](fn@sequence), [`sequence_f32()`](fn@sequence_f32) | all steps of a sequence in one launch: the recurrent weights stay on chip, spread over blocks |
 //! | [`sequence_back()`](fn@sequence_back) | the gradient of that |
 //! | [`block_sequence()`](fn@block_sequence), [`block_sequence_f32()`](fn@block_sequence_f32) | the same for few units: every block holds all recurrent weights |
 //! | [`block_backward()`](fn@block_backward), [`block_backward_f32()`](fn@block_backward_f32) | the gradient of that |
@@ -31,10 +31,12 @@ mod block;
 mod exchange;
 mod lengths;
 mod math;
+mod parts;
 mod persistent;
 mod persistent_back;
 mod quads;
 mod step;
+mod weights;
 mod whole;
 
 pub use backward::*;

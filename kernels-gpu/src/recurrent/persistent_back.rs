@@ -11,13 +11,16 @@
 //!
 //! Floor of a step: each block reads its group's dgh from L2.
 
-use super::exchange::{CHUNK, CHUNK_WORDS, COLUMNS, POISON, ask, receive, send, word};
+use super::exchange::{CHUNK, CHUNK_WORDS, COLUMNS, POISON, ask, not_yet, receive, send, word};
 use super::math::slopes;
-use super::persistent::{AHEAD, NOT_YET, ROUND, Sequence, WARPS, clean, pitch, total};
+use super::persistent::{AHEAD, Sequence, WARPS, clean, pitch, total};
 use super::{GRU, has};
 use cuda_std::atomic::{Ordering, Scope};
 use cuda_std::bits;
 use cuda_std::prelude::*;
+
+/// Packs of dgh that a lane receives at a time: more do not fit beside the weights.
+const ROUND: usize = 4;
 
 /// Operands of a step: gx and gh of all gates, what the step began with, dy.
 const fn operands(gates: usize) -> u32 {
@@ -237,7 +240,7 @@ pub unsafe fn sequence_back<T: Half, const GATES: usize, const TILES: usize, con
         let ask = |slot: u32, sub: u32, round: usize| {
             ask::<ROUND>(exchange, |i| pack_of(slot, sub, round * ROUND + i), ROUND)
         };
-        let mut asked = NOT_YET;
+        let mut asked = not_yet::<ROUND>();
         let after = |slot: u32| if slot + 1 == p.ring.slots { 0 } else { slot + 1 };
         while back <= p.steps {
             if sub == 0 && p.ring.period != 0 && slot & (p.ring.period - 1) == 0 {

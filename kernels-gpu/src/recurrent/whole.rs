@@ -1,4 +1,4 @@
-//! One step with both products: f16 and bf16, one launch, weights read once.
+//! One step with both products: one launch, weights read once.
 //!
 //! h_next (c_next) = step(x·w_ihᵀ + b_ih, h·w_hhᵀ + b_hh) for x `[batch, input]`, h (c) `[batch, hidden]`, sums and gates in f32.
 //!
@@ -6,26 +6,34 @@
 //! the batch the columns of the second. A block owns [`CELL_UNITS`] units: two tiles of 16 rows are all their gates, so that
 //! nothing leaves the block but the next state. Of a GRU the second tile holds n of x above and n of h below, since r comes
 //! between them. Its warps take turns along the columns of both weights; what they have is added up in shared memory.
+//! The order of a sum's terms is free: a lane's four words of a chunk are neighbours where rows are whole packs, and
+//! single words of which four lanes' are neighbours where they are not.
 //!
 //! Launch: grid (blocks of units, groups of `FRAGMENTS`·8 rows), [`cell_shared_bytes`] of dynamic shared memory.
 //!
 //! Floor: the weights once at the copy rate; each block reads all of x and h, from L2.
 
-use super::exchange::{CHUNK, COLUMNS};
+use super::exchange::COLUMNS;
 use super::math::step;
 use super::persistent::WARPS;
 use super::{GRU, has};
+use cuda_std::matrix::multiply_tf32;
 use cuda_std::plain_parameter;
 use cuda_std::prelude::*;
 
+/// Words of a chunk of columns: four of each of four lanes.
+const CHUNK: u32 = 16;
 /// Units of a block.
 pub const CELL_UNITS: u32 = 8;
 /// Rows of both tiles.
 const ROWS: u32 = 32;
 /// Floats between columns of a warp's sums: a lane's 8 rows and 4 pairs of columns lie in 32 banks.
 const PITCH: u32 = ROWS + 4;
-/// Chunks of columns whose loads are in flight.
-const DEPTH: usize = 2;
+/// Chunks of columns whose loads are in flight: two, but where sums and the parts of f32 leave two blocks of a multiprocessor too
+/// few registers.
+const fn depth(per_word: usize, fragments: usize) -> usize {
+    if per_word == 1 && fragments == 4 { 1 } else { 2 }
+}
 
 /// Bytes of shared memory.
 pub const fn cell_shared_bytes(fragments: usize) -> u32 {
@@ -38,12 +46,14 @@ pub const fn cell_shared_bytes(fragments: usize) -> u32 {
 pub struct Cell {
     /// Rows of the batch.
     pub batch: u32,
-    /// Columns of x, a multiple of 8.
+    /// Columns of x: rows are whole words.
     pub input: u32,
-    /// Hidden units, a multiple of 8.
+    /// Hidden units, likewise.
     pub hidden: u32,
     /// [`has::BIAS`] for b_ih, [`has::PRODUCT`] for b_hh.
     pub has: u32,
+    /// Whether rows of x and w_ih (1), or of h and w_hh (2), are whole packs at multiples of 16 bytes.
+    pub packs: u32,
 }
 plain_parameter!(Cell);
 
@@ -56,12 +66,73 @@ const fn halves(gates: usize, of_h: bool) -> [[Option<usize>; 2]; 2] {
     }
 }
 
+/// A type of which a fragment's words are multiplied.
+pub trait Words: Float {
+    /// c + a·b for fragments of two words of each lane's columns: of two chunks of four. All 32 lanes must call.
+    fn multiply(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4];
+}
+
+macro_rules! half {
+    ($type:ty) => {
+        impl Words for $type {
+            #[inline(always)]
+            fn multiply(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+                <$type as Half>::multiply(a, b, c)
+            }
+        }
+    };
+}
+half!(f16);
+half!(bf16);
+
+impl Words for f32 {
+    /// In three products of tf32: that of what the leading bits leave is left out, an error of 2⁻²¹.
+    #[inline(always)]
+    fn multiply(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+        let rest = |word: u32| (f32::from_bits(word) - f32::from_bits(word & 0xffff_e000)).to_bits();
+        let c = multiply_tf32([rest(a[0]), rest(a[1]), rest(a[2]), rest(a[3])], b, c);
+        let c = multiply_tf32(a, [rest(b[0]), rest(b[1])], c);
+        // Tensor cores cut off the rest by themselves.
+        multiply_tf32(a, b, c)
+    }
+}
+
+/// The lane's four words of the chunk from column `k` on of the row that begins at `row`; zeros behind `columns`.
+///
+/// # Safety
+/// The row exists; its columns are whole words, and with `WIDTH` 4 whole packs at multiples of 16 bytes.
+#[inline(always)]
+unsafe fn words<T: Float, const WIDTH: usize>(of: Global<T>, row: usize, k: u32, columns: u32) -> Pack {
+    let (turn, word) = (warp::lane_id() % 4, const { T::PER_WORD as u32 });
+    // SAFETY: the caller's contract.
+    unsafe {
+        if const { WIDTH == 4 } {
+            let k = k + turn * 4 * word;
+            of.get_pack_if(k < columns, row + k as usize, 0)
+        } else {
+            let mut pack = [0; 4];
+            for i in 0..4 {
+                let k = k + (i as u32 * 4 + turn) * word;
+                pack[i] = of.get_4_if(k < columns, row + k as usize, 0);
+            }
+            pack
+        }
+    }
+}
+
 /// Adds the products of the warp's turns: `OF_H` is 1 for those of h.
 ///
 /// # Safety
-/// `weight` is `[GATES·hidden, columns]` and `of` `[batch, columns]`, rows of whole aligned packs.
+/// `weight` is `[GATES·hidden, columns]` and `of` `[batch, columns]`, rows as [`words`] wants them.
 #[inline(always)]
-unsafe fn multiply<T: Half, const GATES: usize, const FRAGMENTS: usize, const OF_H: usize>(
+unsafe fn multiply<
+    T: Words,
+    const GATES: usize,
+    const FRAGMENTS: usize,
+    const OF_H: usize,
+    const WIDTH: usize,
+    const DEPTH: usize,
+>(
     sums: &mut [[[f32; 4]; FRAGMENTS]; 2],
     weight: Global<T>,
     of: Global<T>,
@@ -69,28 +140,29 @@ unsafe fn multiply<T: Half, const GATES: usize, const FRAGMENTS: usize, const OF
     (first_unit, first_row): (u32, u32),
     p: &Cell,
 ) {
-    let lane = warp::lane_id();
-    let (row, turn) = (lane / 4, lane % 4 * 8);
-    let mut base = warp::warp_id() * CHUNK;
+    let lane_row = warp::lane_id() / 4;
+    let chunk = const { CHUNK * T::PER_WORD as u32 };
+    // Of units and rows beyond the last the last one's are read, and what comes of it is not.
+    let unit = (first_unit + lane_row).min(p.hidden - 1);
+    let mut base = warp::warp_id() * chunk;
     while base < columns {
         let mut of_weight = [[[[0; 4]; 2]; 2]; DEPTH];
         let mut of_rows = [[[0; 4]; FRAGMENTS]; DEPTH];
         // SAFETY: the caller's contract; rows and columns are below their numbers.
         unsafe {
             for i in 0..DEPTH {
-                let k = base + i as u32 * WARPS * CHUNK + turn;
+                let k = base + i as u32 * WARPS * chunk;
                 for tile in 0..2 {
                     for half in 0..2 {
                         if let Some(gate) = const { halves(GATES, OF_H == 1) }[tile][half] {
-                            let at = (gate as u32 * p.hidden + first_unit + row) as usize * columns as usize;
-                            of_weight[i][tile][half] = weight.get_pack_if(k < columns, at + k as usize, 0);
+                            let row = (gate as u32 * p.hidden + unit) as usize * columns as usize;
+                            of_weight[i][tile][half] = words::<T, WIDTH>(weight, row, k, columns);
                         }
                     }
                 }
                 for f in 0..FRAGMENTS {
-                    let row = first_row + f as u32 * COLUMNS + row;
-                    let at = row as usize * columns as usize + k as usize;
-                    of_rows[i][f] = of.get_pack_if(row < p.batch && k < columns, at, 0);
+                    let row = (first_row + f as u32 * COLUMNS + lane_row).min(p.batch - 1);
+                    of_rows[i][f] = words::<T, WIDTH>(of, row as usize * columns as usize, k, columns);
                 }
             }
         }
@@ -106,24 +178,79 @@ unsafe fn multiply<T: Half, const GATES: usize, const FRAGMENTS: usize, const OF
                 }
             }
         }
-        base += DEPTH as u32 * WARPS * CHUNK;
+        base += DEPTH as u32 * WARPS * chunk;
     }
+}
+
+/// Adds both products, of x and of h.
+///
+/// # Safety
+/// As [`multiply`].
+#[inline(always)]
+unsafe fn both<T: Words, const GATES: usize, const FRAGMENTS: usize, const DEPTH: usize>(
+    sums: &mut [[[f32; 4]; FRAGMENTS]; 2],
+    (w_ih, x): (Global<T>, Global<T>),
+    (w_hh, h): (Global<T>, Global<T>),
+    place: (u32, u32),
+    p: &Cell,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if p.packs & 1 != 0 {
+            multiply::<T, GATES, FRAGMENTS, 0, 4, DEPTH>(sums, w_ih, x, p.input, place, p);
+        } else {
+            multiply::<T, GATES, FRAGMENTS, 0, 1, DEPTH>(sums, w_ih, x, p.input, place, p);
+        }
+        if p.packs & 2 != 0 {
+            multiply::<T, GATES, FRAGMENTS, 1, 4, DEPTH>(sums, w_hh, h, p.hidden, place, p);
+        } else {
+            multiply::<T, GATES, FRAGMENTS, 1, 1, DEPTH>(sums, w_hh, h, p.hidden, place, p);
+        }
+    }
+}
+
+/// A gate's product by ordinary arithmetic, or 0 without a gate: infinities have no parts, and make NaN of what tensor cores
+/// add up.
+///
+/// # Safety
+/// As [`multiply`], for a row and a unit that exist.
+#[inline(always)]
+unsafe fn plain<T: Float>(
+    weight: Global<T>,
+    of: Global<T>,
+    columns: u32,
+    gate: Option<usize>,
+    (row, unit): (u32, u32),
+    hidden: u32,
+) -> f32 {
+    let mut sum = 0.0;
+    if let Some(gate) = gate {
+        let first = (gate as u32 * hidden + unit) as usize * columns as usize;
+        for k in 0..columns as usize {
+            // SAFETY: the caller's contract.
+            let [a, b] = unsafe { [weight.get(first + k), of.get(row as usize * columns as usize + k)] };
+            sum = float::fma(a.to_f32(), b.to_f32(), sum);
+        }
+    }
+    sum
 }
 
 /// Takes a step.
 ///
 /// # Safety
-/// The tensors are as the module says, contiguous, x, h and the weights aligned to 16 bytes; the grid covers units and rows.
+/// The tensors are as the module says, contiguous; x, h and the weights are as `p` says. The grid covers units and rows.
 #[kernel(
     family = "recurrent",
-    types = [f16, bf16],
+    types = [f32, f16, bf16],
     instances = [
-        { GATES: 3, FRAGMENTS: 2; threads: 256, min_blocks: 2 }, { GATES: 3, FRAGMENTS: 8; threads: 256, min_blocks: 1 },
-        { GATES: 4, FRAGMENTS: 2; threads: 256, min_blocks: 2 }, { GATES: 4, FRAGMENTS: 8; threads: 256, min_blocks: 1 },
+        { GATES: 3, FRAGMENTS: 2; threads: 256, min_blocks: 2 }, { GATES: 3, FRAGMENTS: 4; threads: 256, min_blocks: 2 },
+        { GATES: 3, FRAGMENTS: 8; threads: 256, min_blocks: 1 },
+        { GATES: 4, FRAGMENTS: 2; threads: 256, min_blocks: 2 }, { GATES: 4, FRAGMENTS: 4; threads: 256, min_blocks: 2 },
+        { GATES: 4, FRAGMENTS: 8; threads: 256, min_blocks: 1 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
-pub unsafe fn cell<T: Half, const GATES: usize, const FRAGMENTS: usize>(
+pub unsafe fn cell<T: Words, const GATES: usize, const FRAGMENTS: usize>(
     x: Global<T>,
     h: Global<T>,
     c: Global<T>,
@@ -144,8 +271,11 @@ pub unsafe fn cell<T: Half, const GATES: usize, const FRAGMENTS: usize>(
     // SAFETY: the caller's contract; a warp's sums are read behind the barrier.
     unsafe {
         let place = (first_unit, first_row);
-        multiply::<T, GATES, FRAGMENTS, 0>(&mut sums, w_ih, x, p.input, place, &p);
-        multiply::<T, GATES, FRAGMENTS, 1>(&mut sums, w_hh, h, p.hidden, place, &p);
+        if const { depth(T::PER_WORD, FRAGMENTS) == 1 } {
+            both::<T, GATES, FRAGMENTS, 1>(&mut sums, (w_ih, x), (w_hh, h), place, &p);
+        } else {
+            both::<T, GATES, FRAGMENTS, 2>(&mut sums, (w_ih, x), (w_hh, h), place, &p);
+        }
         let shared = Shared::<f32>::dynamic(0, WARPS * rows * PITCH);
         for f in 0..FRAGMENTS {
             let column = warp * rows + f as u32 * COLUMNS + lane % 4 * 2;
@@ -162,11 +292,17 @@ pub unsafe fn cell<T: Half, const GATES: usize, const FRAGMENTS: usize>(
         while output < rows * CELL_UNITS {
             let (column, own) = (output / CELL_UNITS, output % CELL_UNITS);
             let (row, unit) = (first_row + column, first_unit + own);
-            if row < p.batch {
+            if row < p.batch && unit < p.hidden {
                 let mut totals = [0.0; 4];
                 for i in 0..4 {
                     for part in 0..WARPS {
                         totals[i] += shared.get((part * rows + column) * PITCH + i as u32 * CELL_UNITS + own);
+                    }
+                    if const { T::PER_WORD == 1 } && !totals[i].is_finite() {
+                        let [of_x, of_h] =
+                            [halves(GATES, false), halves(GATES, true)].map(|of| of[i / 2][i % 2]);
+                        totals[i] = plain(w_ih, x, p.input, of_x, (row, unit), p.hidden)
+                            + plain(w_hh, h, p.hidden, of_h, (row, unit), p.hidden);
                     }
                 }
                 let bias = |of: Global<T>, bit: u32, gate: usize| {
