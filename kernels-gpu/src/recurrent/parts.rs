@@ -23,11 +23,11 @@ pub trait Parts: Float {
     /// Two neighbours' word of a part; no word is [`exchange::POISON`].
     fn word(low: f32, high: f32, part: u32) -> u32;
 
-    /// The packs of eight neighbours from element `at` on, times `scale`, of each part; zeros for packs that begin behind the
-    /// first `left`.
+    /// The packs of eight neighbours from element `at` on, times `scale`, of each part. Packs that begin behind the first `left` are
+    /// zeros where numbers have two parts, and anything where they are whole.
     ///
     /// # Safety
-    /// Packs with one of the first `left` exist, and start at multiples of 16 bytes.
+    /// The pack at `at` and those with one of the first `left` exist, and start at multiples of 16 bytes.
     unsafe fn eight(from: Global<Self>, left: u32, at: usize, scale: f32) -> [Pack; 2];
 }
 
@@ -43,9 +43,9 @@ macro_rules! whole {
             }
 
             #[inline(always)]
-            unsafe fn eight(from: Global<Self>, left: u32, at: usize, _: f32) -> [Pack; 2] {
+            unsafe fn eight(from: Global<Self>, _: u32, at: usize, _: f32) -> [Pack; 2] {
                 // SAFETY: the caller's contract.
-                [unsafe { from.get_pack_if(left > 0, at, 0) }, [0; 4]]
+                [unsafe { from.get_pack_if(true, at, 0) }, [0; 4]]
             }
         }
     };
@@ -69,8 +69,11 @@ impl Parts for f32 {
     unsafe fn eight(from: Global<Self>, left: u32, at: usize, scale: f32) -> [Pack; 2] {
         let mut parts = [[0; 4]; 2];
         for i in 0..2 {
+            let exists = left > 4 * i as u32;
+            // Read in either case: a load with a condition is waited for before the next.
             // SAFETY: the caller's contract.
-            let pack = unsafe { from.get_pack_if(left > 4 * i as u32, at + 4 * i, 0) };
+            let pack = unsafe { from.get_pack_if(true, at + if exists { 4 * i } else { 0 }, 0) };
+            let pack = pack.map(|word| if exists { word } else { 0 });
             for j in 0..2 {
                 let [low, high] = f32::pair(pack, j);
                 let words = split(low * scale, high * scale);

@@ -166,11 +166,11 @@ impl Layout {
         { GATES: 3, TILES: 3, PAIRS: 1, HELD: 1, ROUND: 4; threads: 256, min_blocks: 1 },
         { GATES: 3, TILES: 3, PAIRS: 2, HELD: 2, ROUND: 4; threads: 256, min_blocks: 1 },
         { GATES: 3, TILES: 6, PAIRS: 4, HELD: 4, ROUND: 4; threads: 256, min_blocks: 1 },
-        { GATES: 3, TILES: 3, PAIRS: 8, HELD: 8, ROUND: 4; threads: 256, min_blocks: 1 },
+        { GATES: 3, TILES: 3, PAIRS: 8, HELD: 7, ROUND: 4; threads: 256, min_blocks: 1 },
         { GATES: 4, TILES: 4, PAIRS: 1, HELD: 1, ROUND: 4; threads: 256, min_blocks: 1 },
         { GATES: 4, TILES: 4, PAIRS: 2, HELD: 2, ROUND: 4; threads: 256, min_blocks: 1 },
-        { GATES: 4, TILES: 6, PAIRS: 4, HELD: 4, ROUND: 4; threads: 256, min_blocks: 1 },
-        { GATES: 4, TILES: 4, PAIRS: 8, HELD: 4, ROUND: 4; threads: 256, min_blocks: 1 },
+        { GATES: 4, TILES: 8, PAIRS: 4, HELD: 3, ROUND: 4; threads: 256, min_blocks: 1 },
+        { GATES: 4, TILES: 4, PAIRS: 8, HELD: 5, ROUND: 4; threads: 256, min_blocks: 1 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
@@ -474,11 +474,11 @@ unsafe fn run<
                     for half in 0..2 {
                         for tile in 0..TILES {
                             let [mut whole, mut low] = products[tile];
-                            let weight = weights.get::<T>(tile, pair, 0, half);
+                            let weight = weights.get(tile, pair, (0, const { T::PARTS }), half);
                             whole = T::Part::multiply(weight, of_h(0, half), whole);
                             if in_parts {
                                 low = T::Part::multiply(weight, of_h(1, half), low);
-                                let weight = weights.get::<T>(tile, pair, 1, half);
+                                let weight = weights.get(tile, pair, (1, 2), half);
                                 low = T::Part::multiply(weight, of_h(0, half), low);
                             }
                             products[tile] = [whole, low];

@@ -16,13 +16,12 @@
 use super::exchange::COLUMNS;
 use super::math::step;
 use super::persistent::WARPS;
+use super::words::{WORDS, Words};
 use super::{GRU, has};
-use cuda_std::matrix::multiply_tf32;
+use cuda_std::bits;
 use cuda_std::plain_parameter;
 use cuda_std::prelude::*;
 
-/// Words of a chunk of columns: four of each of four lanes.
-const CHUNK: u32 = 16;
 /// Units of a block.
 pub const CELL_UNITS: u32 = 8;
 /// Rows of both tiles.
@@ -66,37 +65,6 @@ const fn halves(gates: usize, of_h: bool) -> [[Option<usize>; 2]; 2] {
     }
 }
 
-/// A type of which a fragment's words are multiplied.
-pub trait Words: Float {
-    /// c + a·b for fragments of two words of each lane's columns: of two chunks of four. All 32 lanes must call.
-    fn multiply(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4];
-}
-
-macro_rules! half {
-    ($type:ty) => {
-        impl Words for $type {
-            #[inline(always)]
-            fn multiply(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
-                <$type as Half>::multiply(a, b, c)
-            }
-        }
-    };
-}
-half!(f16);
-half!(bf16);
-
-impl Words for f32 {
-    /// In three products of tf32: that of what the leading bits leave is left out, an error of 2⁻²¹.
-    #[inline(always)]
-    fn multiply(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
-        let rest = |word: u32| (f32::from_bits(word) - f32::from_bits(word & 0xffff_e000)).to_bits();
-        let c = multiply_tf32([rest(a[0]), rest(a[1]), rest(a[2]), rest(a[3])], b, c);
-        let c = multiply_tf32(a, [rest(b[0]), rest(b[1])], c);
-        // Tensor cores cut off the rest by themselves.
-        multiply_tf32(a, b, c)
-    }
-}
-
 /// The lane's four words of the chunk from column `k` on of the row that begins at `row`; zeros behind `columns`.
 ///
 /// # Safety
@@ -120,45 +88,50 @@ unsafe fn words<T: Float, const WIDTH: usize>(of: Global<T>, row: usize, k: u32,
     }
 }
 
-/// Adds the products of the warp's turns: `OF_H` is 1 for those of h.
+/// One of the two products.
+#[derive(Clone, Copy)]
+struct Product<T> {
+    /// `[GATES·hidden, columns]`.
+    weight: Global<T>,
+    /// `[batch, columns]`.
+    of: Global<T>,
+    columns: u32,
+    of_h: bool,
+}
+
+/// Adds a product's terms of the warp's turns.
 ///
 /// # Safety
-/// `weight` is `[GATES·hidden, columns]` and `of` `[batch, columns]`, rows as [`words`] wants them.
+/// The tensors are as [`Product`] says, rows as [`words`] wants them.
 #[inline(always)]
 unsafe fn multiply<
     T: Words,
     const GATES: usize,
     const FRAGMENTS: usize,
-    const OF_H: usize,
     const WIDTH: usize,
     const DEPTH: usize,
 >(
     sums: &mut [[[f32; 4]; FRAGMENTS]; 2],
-    weight: Global<T>,
-    of: Global<T>,
-    columns: u32,
+    product: Product<T>,
     (first_unit, first_row): (u32, u32),
     p: &Cell,
 ) {
+    let Product { weight, of, columns, of_h } = product;
     let lane_row = warp::lane_id() / 4;
-    let chunk = const { CHUNK * T::PER_WORD as u32 };
+    let chunk = const { WORDS * T::PER_WORD as u32 };
     // Of units and rows beyond the last the last one's are read, and what comes of it is not.
     let unit = (first_unit + lane_row).min(p.hidden - 1);
     let mut base = warp::warp_id() * chunk;
     while base < columns {
-        let mut of_weight = [[[[0; 4]; 2]; 2]; DEPTH];
+        let mut of_weight = [[[0; 4]; GATES]; DEPTH];
         let mut of_rows = [[[0; 4]; FRAGMENTS]; DEPTH];
         // SAFETY: the caller's contract; rows and columns are below their numbers.
         unsafe {
             for i in 0..DEPTH {
                 let k = base + i as u32 * WARPS * chunk;
-                for tile in 0..2 {
-                    for half in 0..2 {
-                        if let Some(gate) = const { halves(GATES, OF_H == 1) }[tile][half] {
-                            let row = (gate as u32 * p.hidden + unit) as usize * columns as usize;
-                            of_weight[i][tile][half] = words::<T, WIDTH>(weight, row, k, columns);
-                        }
-                    }
+                for gate in 0..GATES {
+                    let row = (gate as u32 * p.hidden + unit) as usize * columns as usize;
+                    of_weight[i][gate] = words::<T, WIDTH>(weight, row, k, columns);
                 }
                 for f in 0..FRAGMENTS {
                     let row = (first_row + f as u32 * COLUMNS + lane_row).min(p.batch - 1);
@@ -168,13 +141,22 @@ unsafe fn multiply<
         }
         for i in 0..DEPTH {
             for tile in 0..2 {
-                let [upper, lower] = of_weight[i][tile];
+                let half = |half: usize| {
+                    let [for_x, for_h] = const { [halves(GATES, false), halves(GATES, true)] };
+                    let mut pack = [0; 4];
+                    for j in 0..4 {
+                        let word = |gate: Option<usize>| gate.map_or(0, |gate| of_weight[i][gate][j]);
+                        pack[j] = if of_h { word(for_h[tile][half]) } else { word(for_x[tile][half]) };
+                    }
+                    pack
+                };
+                let (upper, lower) = (half(0), half(1));
                 let first = [upper[0], lower[0], upper[1], lower[1]];
                 let second = [upper[2], lower[2], upper[3], lower[3]];
                 for f in 0..FRAGMENTS {
                     let [s, t, u, v] = of_rows[i][f];
-                    sums[tile][f] = T::multiply(first, [s, t], sums[tile][f]);
-                    sums[tile][f] = T::multiply(second, [u, v], sums[tile][f]);
+                    sums[tile][f] = T::multiply(first, [s, t], sums[tile][f], 0);
+                    sums[tile][f] = T::multiply(second, [u, v], sums[tile][f], 0);
                 }
             }
         }
@@ -182,30 +164,30 @@ unsafe fn multiply<
     }
 }
 
-/// Adds both products, of x and of h.
+/// Adds both products.
 ///
 /// # Safety
 /// As [`multiply`].
 #[inline(always)]
 unsafe fn both<T: Words, const GATES: usize, const FRAGMENTS: usize, const DEPTH: usize>(
     sums: &mut [[[f32; 4]; FRAGMENTS]; 2],
-    (w_ih, x): (Global<T>, Global<T>),
-    (w_hh, h): (Global<T>, Global<T>),
+    (of_x, of_h): (Product<T>, Product<T>),
     place: (u32, u32),
     p: &Cell,
 ) {
-    // SAFETY: the caller's contract.
-    unsafe {
-        if p.packs & 1 != 0 {
-            multiply::<T, GATES, FRAGMENTS, 0, 4, DEPTH>(sums, w_ih, x, p.input, place, p);
-        } else {
-            multiply::<T, GATES, FRAGMENTS, 0, 1, DEPTH>(sums, w_ih, x, p.input, place, p);
+    // A loop that stays one: the code is long.
+    let (mut turn, end) = (0, bits::opaque(2));
+    while turn < end {
+        let product = if turn == 0 { of_x } else { of_h };
+        // SAFETY: the caller's contract.
+        unsafe {
+            if p.packs >> turn & 1 != 0 {
+                multiply::<T, GATES, FRAGMENTS, 4, DEPTH>(sums, product, place, p);
+            } else {
+                multiply::<T, GATES, FRAGMENTS, 1, DEPTH>(sums, product, place, p);
+            }
         }
-        if p.packs & 2 != 0 {
-            multiply::<T, GATES, FRAGMENTS, 1, 4, DEPTH>(sums, w_hh, h, p.hidden, place, p);
-        } else {
-            multiply::<T, GATES, FRAGMENTS, 1, 1, DEPTH>(sums, w_hh, h, p.hidden, place, p);
-        }
+        turn += 1;
     }
 }
 
@@ -216,13 +198,12 @@ unsafe fn both<T: Words, const GATES: usize, const FRAGMENTS: usize, const DEPTH
 /// As [`multiply`], for a row and a unit that exist.
 #[inline(always)]
 unsafe fn plain<T: Float>(
-    weight: Global<T>,
-    of: Global<T>,
-    columns: u32,
+    product: Product<T>,
     gate: Option<usize>,
     (row, unit): (u32, u32),
     hidden: u32,
 ) -> f32 {
+    let Product { weight, of, columns, .. } = product;
     let mut sum = 0.0;
     if let Some(gate) = gate {
         let first = (gate as u32 * hidden + unit) as usize * columns as usize;
@@ -244,9 +225,7 @@ unsafe fn plain<T: Float>(
     types = [f32, f16, bf16],
     instances = [
         { GATES: 3, FRAGMENTS: 2; threads: 256, min_blocks: 2 }, { GATES: 3, FRAGMENTS: 4; threads: 256, min_blocks: 2 },
-        { GATES: 3, FRAGMENTS: 8; threads: 256, min_blocks: 1 },
         { GATES: 4, FRAGMENTS: 2; threads: 256, min_blocks: 2 }, { GATES: 4, FRAGMENTS: 4; threads: 256, min_blocks: 2 },
-        { GATES: 4, FRAGMENTS: 8; threads: 256, min_blocks: 1 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
@@ -270,11 +249,13 @@ pub unsafe fn cell<T: Words, const GATES: usize, const FRAGMENTS: usize>(
     let mut sums = [[[0.0f32; 4]; FRAGMENTS]; 2];
     // SAFETY: the caller's contract; a warp's sums are read behind the barrier.
     unsafe {
+        let of_x = Product { weight: w_ih, of: x, columns: p.input, of_h: false };
+        let of_h = Product { weight: w_hh, of: h, columns: p.hidden, of_h: true };
         let place = (first_unit, first_row);
         if const { depth(T::PER_WORD, FRAGMENTS) == 1 } {
-            both::<T, GATES, FRAGMENTS, 1>(&mut sums, (w_ih, x), (w_hh, h), place, &p);
+            both::<T, GATES, FRAGMENTS, 1>(&mut sums, (of_x, of_h), place, &p);
         } else {
-            both::<T, GATES, FRAGMENTS, 2>(&mut sums, (w_ih, x), (w_hh, h), place, &p);
+            both::<T, GATES, FRAGMENTS, 2>(&mut sums, (of_x, of_h), place, &p);
         }
         let shared = Shared::<f32>::dynamic(0, WARPS * rows * PITCH);
         for f in 0..FRAGMENTS {
@@ -299,10 +280,10 @@ pub unsafe fn cell<T: Words, const GATES: usize, const FRAGMENTS: usize>(
                         totals[i] += shared.get((part * rows + column) * PITCH + i as u32 * CELL_UNITS + own);
                     }
                     if const { T::PER_WORD == 1 } && !totals[i].is_finite() {
-                        let [of_x, of_h] =
+                        let [for_x, for_h] =
                             [halves(GATES, false), halves(GATES, true)].map(|of| of[i / 2][i % 2]);
-                        totals[i] = plain(w_ih, x, p.input, of_x, (row, unit), p.hidden)
-                            + plain(w_hh, h, p.hidden, of_h, (row, unit), p.hidden);
+                        totals[i] = plain(of_x, for_x, (row, unit), p.hidden)
+                            + plain(of_h, for_h, (row, unit), p.hidden);
                     }
                 }
                 let bias = |of: Global<T>, bit: u32, gate: usize| {

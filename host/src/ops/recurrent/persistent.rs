@@ -11,10 +11,10 @@ use crate::launch::Grid;
 use crate::ops::matmul::packed_rows;
 use crate::ops::views::{read, write};
 use crate::tensor::Tensor;
+use cuda_std::Float;
 use cuda_std::kernel::Kernel;
-use cuda_std::{Float, Half};
 use kernels_gpu::matmul::repack;
-use kernels_gpu::recurrent::{self as kernels, Ring, Sequence, has};
+use kernels_gpu::recurrent::{self as kernels, COLUMNS, Ring, Sequence, has};
 
 /// Runs the steps of gx `[T, B, G·H]`.
 pub fn run(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -> Result<()> {
@@ -110,20 +110,30 @@ fn typed<T: Element + Float + repack::Instances>(
 
 /// Walks the steps backwards.
 pub fn walk_back(layer: &Layer, plan: &Plan, walked: &Walked) -> Result<()> {
+    use kernels::{sequence_back, sequence_back_f32};
     match walked.gx.dtype() {
-        DType::F16 => typed_back::<half::f16>(layer, plan, walked),
-        _ => typed_back::<half::bf16>(layer, plan, walked),
+        DType::F32 => {
+            typed_back::<f32>(&sequence_back_f32::kernels::<f32>()[plan.index], layer, plan, walked)
+        }
+        DType::F16 => {
+            typed_back::<half::f16>(&sequence_back::kernels::<half::f16>()[plan.index], layer, plan, walked)
+        }
+        _ => {
+            typed_back::<half::bf16>(&sequence_back::kernels::<half::bf16>()[plan.index], layer, plan, walked)
+        }
     }
 }
 
-fn typed_back<T: Element + Half + kernels::sequence_back::Instances + repack::Instances>(
+fn typed_back<T: Element + Float + repack::Instances>(
+    kernel: &Kernel<kernels::sequence_back::Args<T>>,
     layer: &Layer,
     plan: &Plan,
     walked: &Walked,
 ) -> Result<()> {
     let device = walked.gx.device();
     let [steps, batch, hidden] = layer.extents();
-    let exchange = poisoned(device, plan, layer.kind.gates() * plan.blocks * plan.units, 0)?;
+    // Blocks own whole chunks of all gates: nothing lies beyond.
+    let exchange = poisoned(device, plan, plan.words * COLUMNS as usize, 0)?;
     let (weight, weight_row) = packed_rows::<T>(layer.op, &layer.turned()?)?;
     let dy = walked.dy.map(words).transpose()?;
     let given = [(dy.is_some(), has::Y), (layer.lengths.is_some(), has::LENGTHS)];
@@ -139,8 +149,6 @@ fn typed_back<T: Element + Half + kernels::sequence_back::Instances + repack::In
         y_row: 0,
         ring: ring(plan, steps + 1, PATIENCE),
     };
-    let kernel: &Kernel<kernels::sequence_back::Args<T>> =
-        &kernels::sequence_back::kernels::<T>()[plan.index];
     let slot = device.wait_slot(layer.op)?;
     let args = (
         weight.view()?,

@@ -9,10 +9,10 @@ use crate::dtype::DType;
 use cuda_std::f16;
 use cuda_std::kernel::Kernel;
 use kernels_gpu::recurrent::{
-    BLOCK_UNITS, CHUNK, CHUNK_WORDS, COLUMNS, FLOAT_UNITS, Form, PACK_UNITS, WARPS, block_backward,
-    block_backward_f32, block_backward_f32_shared_bytes, block_backward_shared_bytes, block_sequence,
-    block_sequence_f32, block_sequence_f32_shared_bytes, block_sequence_shared_bytes, sequence,
-    sequence_back, sequence_back_shared_bytes, sequence_f32, units_back,
+    BLOCK_UNITS, BackForm, CHUNK, CHUNK_WORDS, COLUMNS, FLOAT_UNITS, Form, PACK_UNITS, WARPS, WORDS,
+    block_backward, block_backward_f32, block_backward_f32_shared_bytes, block_backward_shared_bytes,
+    block_sequence, block_sequence_f32, block_sequence_f32_shared_bytes, block_sequence_shared_bytes,
+    sequence, sequence_back, sequence_back_f32, sequence_f32,
 };
 
 /// A way of running a sequence.
@@ -104,6 +104,12 @@ impl Held {
 fn form<A>(kernel: &Kernel<A>, parts: usize) -> Form {
     let [gates, tiles, pairs, held] = ["GATES", "TILES", "PAIRS", "HELD"].map(|name| kernel.constant(name));
     Form { gates, tiles, pairs, held, parts }
+}
+
+/// What an instance for the gradient is made of.
+fn form_back<A>(kernel: &Kernel<A>, size: usize) -> BackForm {
+    let [gates, tiles, pairs, held] = ["GATES", "TILES", "PAIRS", "HELD"].map(|name| kernel.constant(name));
+    BackForm { gates, tiles, pairs, held, size }
 }
 
 const NO_ROOM: &str = "the recurrent weights do not fit on chip";
@@ -271,26 +277,26 @@ impl Plan {
         if let Some(reason) = not_spread(hidden, dtype) {
             return Plan::steps(reason);
         }
-        if dtype == DType::F32 {
-            return Plan::steps("tensor cores multiply 16-bit weights only");
-        }
-        let chunks = hidden.div_ceil(CHUNK as usize);
-        let kernels = sequence_back::kernels::<f16>();
-        let fits = |index: &usize| {
-            let kernel = &kernels[*index];
-            let held = kernel.constant("PAIRS") * WARPS as usize;
-            kernel.constant("GATES") == kind.gates() && kind.gates() * chunks <= held
+        let forms: Vec<BackForm> = match dtype {
+            DType::F32 => sequence_back_f32::kernels::<f32>().iter().map(|of| form_back(of, 4)).collect(),
+            _ => sequence_back::kernels::<f16>().iter().map(|of| form_back(of, 2)).collect(),
         };
-        let Some(index) = (0..kernels.len()).find(fits) else {
+        // Units of a chunk; blocks own whole chunks.
+        let chunk = WORDS as usize * 4 / dtype.size();
+        let owned = |of: &BackForm| hidden.next_multiple_of(chunk.max(of.units() as usize));
+        let fits = |of: &BackForm| {
+            of.gates == kind.gates() && of.gates * owned(of) / chunk <= of.pairs * WARPS as usize
+        };
+        let Some(index) = forms.iter().position(fits) else {
             return Plan::steps(NO_ROOM);
         };
-        let tiles = kernels[index].constant("TILES");
-        let units = units_back(tiles) as usize;
-        let blocks = chunks * CHUNK as usize / units;
-        let words = kind.gates() * chunks * CHUNK_WORDS as usize;
+        let of = forms[index];
+        let units = of.units() as usize;
+        let blocks = owned(&of) / units;
+        let words = of.gates * owned(&of) / chunk * CHUNK_WORDS as usize;
         let plan = Plan { choice: Choice::Persistent, index, units, blocks, words, ..Plan::steps("") };
         // What comes to the initial state is received, too.
-        plan.spread(batch, steps + 1, target, |subs| sequence_back_shared_bytes(kind.gates(), tiles, subs))
+        plan.spread(batch, steps + 1, target, |subs| of.shared_bytes(subs))
     }
 
     /// Deals the batch to groups of its blocks, for so many slots.
