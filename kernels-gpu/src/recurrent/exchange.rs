@@ -47,7 +47,7 @@ plain_parameter!(Ring);
 #[kernel(family = "recurrent", instances = [{ ; threads: 256 }])]
 pub unsafe fn poison(exchange: GlobalMut<u32>, packs: u32, units: u32, parts: u32) {
     let pack = thread::block_idx_y() * thread::block_dim_x() + thread::thread_idx_x();
-    let first = (pack / (CHUNK_WORDS / 4) >> parts) * CHUNK + pack % (CHUNK / 8) * 8;
+    let first = ((pack / (CHUNK_WORDS / 4)) >> parts) * CHUNK + pack % (CHUNK / 8) * 8;
     let word = if first < units { POISON } else { 0 };
     let at = (thread::block_idx_x() as usize * packs as usize + pack as usize) * 4;
     // SAFETY: within the sub-batch.
