@@ -114,10 +114,20 @@ on_each_device! {
             (RecurrentKind::Lstm, [1, 2, 1, 514], false),
             (RecurrentKind::Lstm, [260, 2, 2, 6], false),
         ].into_iter().enumerate() {
-            let dtype = [DType::F16, DType::BF16][i % 2];
-            let network = Network::random(device, Shape { lengths, ..Shape::new(kind, dtype, extents) }, i as u64)?;
-            let dc_n = (kind == RecurrentKind::Lstm).then_some(&network.dc_n);
-            let upstream = Upstream { dy: (i != 1).then_some(&network.dy), dh_n: Some(&network.dh_n), dc_n };
+            for dtype in [[DType::F16, DType::BF16][i % 2], DType::F32] {
+                let network = Network::random(device, Shape { lengths, ..Shape::new(kind, dtype, extents) }, i as u64)?;
+                let dc_n = (kind == RecurrentKind::Lstm).then_some(&network.dc_n);
+                let upstream = Upstream { dy: (i != 1).then_some(&network.dy), dh_n: Some(&network.dh_n), dc_n };
+                check(&network, &upstream, Some(Choice::Persistent))?;
+            }
+        }
+        // Of f32 an odd number of units, too, and the most of them.
+        for (kind, extents) in [
+            (RecurrentKind::Gru, [3, 5, 2, 33]), (RecurrentKind::Lstm, [2, 9, 3, 7]), (RecurrentKind::Gru, [2, 2, 1, 353]),
+            (RecurrentKind::Lstm, [2, 2, 1, 529]),
+        ] {
+            let network = Network::random(device, Shape::new(kind, DType::F32, extents), 9)?;
+            let upstream = Upstream { dy: Some(&network.dy), dh_n: Some(&network.dh_n), dc_n: None };
             check(&network, &upstream, Some(Choice::Persistent))?;
         }
         Ok(())
@@ -136,9 +146,6 @@ on_each_device! {
                 let network = Network::random(device, shape, turn as u64)?;
                 let dc_n = (kind == RecurrentKind::Lstm).then_some(&network.dc_n);
                 for choice in [Choice::Block, Choice::Persistent, Choice::Steps] {
-                    if choice == Choice::Persistent && shape.dtype == DType::F32 {
-                        continue;
-                    }
                     check(&network, &Upstream { dy: Some(&network.dy), dh_n: Some(&network.dh_n), dc_n }, Some(choice))?;
                 }
             }

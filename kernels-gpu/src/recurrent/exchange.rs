@@ -1,7 +1,7 @@
 //! How the blocks of a sequence give one another the hidden state: the data is the flag.
 //!
-//! A *slot* holds h of one time for every group of the batch, as f16 or bf16 in the order in which lanes want it: for each
-//! group, sub-batch of [`COLUMNS`] rows and chunk of [`CHUNK`] units, `[COLUMNS][CHUNK]`. Every word is [`POISON`] until
+//! A *slot* holds h of one time for every group of the batch, as 16-bit numbers in the order in which lanes want it: for each
+//! group, sub-batch of [`COLUMNS`] rows, chunk of [`CHUNK`] units and part of a number, `[COLUMNS][CHUNK]`. Every word is [`POISON`] until
 //! the one thread that owns it writes two units; who needs it reads it until it is something else. Words are written and read
 //! by relaxed atomics of four bytes, so nothing need be ordered with them.
 //!
@@ -43,10 +43,11 @@ plain_parameter!(Ring);
 ///
 /// # Safety
 /// The exchange has a sub-batch of `packs` packs, aligned to 16 bytes, for each block along x; blocks along y cover `packs`.
+/// Numbers have 2^`parts` parts.
 #[kernel(family = "recurrent", instances = [{ ; threads: 256 }])]
-pub unsafe fn poison(exchange: GlobalMut<u32>, packs: u32, units: u32) {
+pub unsafe fn poison(exchange: GlobalMut<u32>, packs: u32, units: u32, parts: u32) {
     let pack = thread::block_idx_y() * thread::block_dim_x() + thread::thread_idx_x();
-    let first = pack / (CHUNK_WORDS / 4) * CHUNK + pack % (CHUNK / 8) * 8;
+    let first = ((pack / (CHUNK_WORDS / 4)) >> parts) * CHUNK + pack % (CHUNK / 8) * 8;
     let word = if first < units { POISON } else { 0 };
     let at = (thread::block_idx_x() as usize * packs as usize + pack as usize) * 4;
     // SAFETY: within the sub-batch.
@@ -65,6 +66,11 @@ pub fn word<T: Half>(low: f32, high: f32) -> u32 {
 #[inline(always)]
 fn is_poisoned(pack: Pack) -> bool {
     pack[0] == POISON || pack[1] == POISON || pack[2] == POISON || pack[3] == POISON
+}
+
+/// Packs that have not been asked for: who receives them asks.
+pub const fn not_yet<const PACKS: usize>() -> [Pack; PACKS] {
+    [[POISON; 4]; PACKS]
 }
 
 /// Asks for the first `count` packs, a constant, of those at `at(i)`.

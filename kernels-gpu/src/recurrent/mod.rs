@@ -7,11 +7,11 @@
 //!
 //! | kernel | for |
 //! | --- | --- |
-//! | [`sequence()`](fn@sequence) | all steps of a 16-bit sequence in one launch: the recurrent weights stay in registers |
-//! | [`sequence_back()`](fn@sequence_back) | the gradient of that |
+//! | [`sequence()`](fn@sequence), [`sequence_f32()`](fn@sequence_f32) | all steps of a sequence in one launch: the recurrent weights stay on chip, spread over blocks |
+//! | [`sequence_back()`](fn@sequence_back), [`sequence_back_f32()`](fn@sequence_back_f32) | the gradient of that |
 //! | [`block_sequence()`](fn@block_sequence), [`block_sequence_f32()`](fn@block_sequence_f32) | the same for few units: every block holds all recurrent weights |
 //! | [`block_backward()`](fn@block_backward), [`block_backward_f32()`](fn@block_backward_f32) | the gradient of that |
-//! | [`cell()`](fn@cell) | one step with both products, 16-bit, weights read once |
+//! | [`cell()`](fn@cell) | one step with both products, weights read once |
 //! | [`gates()`](fn@gates) | one step for given gx and gh, any type |
 //! | [`gates_backward()`](fn@gates_backward) | its gradient, recomputed from gx and gh |
 //! | [`cells()`](fn@cells) | an LSTM's c of every step, for the gradient |
@@ -31,11 +31,14 @@ mod block;
 mod exchange;
 mod lengths;
 mod math;
+mod parts;
 mod persistent;
 mod persistent_back;
 mod quads;
 mod step;
+mod weights;
 mod whole;
+mod words;
 
 pub use backward::*;
 pub use block::*;
@@ -45,6 +48,7 @@ pub use persistent::*;
 pub use persistent_back::*;
 pub use step::*;
 pub use whole::*;
+pub use words::*;
 
 /// Gates of a GRU.
 pub const GRU: usize = 3;

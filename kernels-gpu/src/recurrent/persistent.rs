@@ -1,26 +1,27 @@
 //! All steps of a sequence in one launch.
 //!
-//! y\[t\] = h\[t + 1\] = step(gx\[t\], h\[t\]·w_hhᵀ + bias), for f16 and bf16 with sums, gates and the carried h and c in f32; h is
-//! rounded where it is multiplied and where it leaves.
+//! y\[t\] = h\[t + 1\] = step(gx\[t\], h\[t\]·w_hhᵀ + bias), with sums, gates and the carried h and c in f32; of f16 and bf16 h is
+//! rounded where it is multiplied and where it leaves, of f32 it is multiplied in two parts (`parts`).
 //!
 //! The batch is dealt to groups of blocks that never talk. A group's blocks own UNITS hidden units each, and hold all rows of
-//! w_hh of these in registers, as A fragments: each of the eight warps a slice of the columns, `PAIRS`·32 of them. A step of a
-//! *sub-batch* of eight rows is: receive h (`exchange`) straight into B fragments, multiply, add up the warps' sums through
-//! shared memory behind one barrier, and then a thread for each unit and row does the gates and sends its unit's new h. The
-//! order of the terms of a sum is free, so a lane's 16 bytes are eight neighbouring units.
+//! w_hh of these in registers and shared memory, as A fragments: each of the eight warps a slice of the columns, `PAIRS`·32 of
+//! them. A step of a *sub-batch* of eight rows is: receive h (`exchange`) straight into B fragments, multiply, add up the warps' sums through
+//! shared memory behind one barrier, and then a thread for each unit and row does the gates and sends its unit's new h.
 //!
 //! Rows of the batch beyond their length keep h, and have y 0. In reverse, the steps are taken from the last time to
 //! the first.
 //!
-//! Launch: cooperative, grid (blocks of a group, groups), [`sequence_shared_bytes`] of dynamic shared memory; the
+//! Launch: cooperative, grid (blocks of a group, groups), [`Form::shared_bytes`] of dynamic shared memory; the
 //! exchange poisoned.
 //!
 //! Floor of a step: each block reads its group's h from L2.
 //!
 //! Source: persistent recurrent kernels (Diamos et al., 2016), as a technique.
 
-use super::exchange::{CHUNK, CHUNK_WORDS, COLUMNS, POISON, Ring, ask, receive, send, word};
+use super::exchange::{CHUNK, CHUNK_WORDS, COLUMNS, POISON, Ring, ask, not_yet, receive, send};
 use super::math::step;
+use super::parts::{LOW, Parts, inverse, magnitude, scale};
+use super::weights::{Corner, Weights, rest_bytes, scale_rows};
 use super::{GRU, has};
 use cuda_std::atomic::{Ordering, Scope};
 use cuda_std::bits;
@@ -31,16 +32,11 @@ use cuda_std::prelude::*;
 pub const WARPS: u32 = 8;
 /// Steps that gx is fetched ahead: memory takes longer than a step.
 pub(super) const AHEAD: u32 = 2;
-/// Packs of h that a lane receives at a time, the first so many a sub-batch ahead: more do not fit beside the weights.
-pub(super) const ROUND: usize = 4;
 /// Whether the first round of the next sub-batch is asked for before the gates of this one: where products are long, there
 /// is more than one, and who sends it has done so.
 const fn is_early(pairs: usize) -> bool {
-    pairs >= ROUND
+    pairs >= 4
 }
-
-/// Packs that have not been asked for: who receives them asks.
-pub(super) const NOT_YET: [Pack; ROUND] = [[POISON; 4]; ROUND];
 
 /// What a sequence is asked for.
 #[repr(C)]
@@ -50,9 +46,9 @@ pub struct Sequence {
     pub steps: u32,
     /// Rows of the batch.
     pub batch: u32,
-    /// Hidden units, an even number.
+    /// Hidden units; of f16 and bf16 an even number.
     pub hidden: u32,
-    /// Elements from a row of the weight to the next, a multiple of 8: zeros behind the units.
+    /// Elements from a row of the weight to the next, whole packs: zeros behind the units.
     pub weight_row: u32,
     /// Sub-batches of a group.
     pub subs: u32,
@@ -79,14 +75,37 @@ pub(super) const fn pitch(tiles: usize) -> u32 {
     tiles as u32 * 16 + 4
 }
 
-/// Bytes of shared memory.
-pub const fn sequence_shared_bytes(gates: usize, tiles: usize, subs: u32) -> u32 {
-    Layout::new(gates, tiles, subs).end
+/// What an instance is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Form {
+    /// Gates of a unit.
+    pub gates: usize,
+    /// Tiles of 16 rows of weights of a block.
+    pub tiles: usize,
+    /// Chunks of columns of a warp.
+    pub pairs: usize,
+    /// Those of which the weights are in registers.
+    pub held: usize,
+    /// Parts in which numbers are multiplied: 2 of f32.
+    pub parts: usize,
+}
+
+impl Form {
+    /// Hidden units of a block.
+    pub const fn units(self) -> u32 {
+        units(self.gates, self.tiles)
+    }
+
+    /// Bytes of shared memory of a block with so many sub-batches.
+    pub const fn shared_bytes(self, subs: u32) -> u32 {
+        Layout::new(self, subs).end
+    }
 }
 
 /// Where things lie in shared memory, in bytes.
 #[derive(Clone, Copy)]
 struct Layout {
+    rest: u32,
     from: u32,
     h: u32,
     c: u32,
@@ -94,6 +113,8 @@ struct Layout {
     lengths: u32,
     patience: u32,
     words: u32,
+    scales: u32,
+    of_state: u32,
     gx: u32,
     end: u32,
 }
@@ -101,18 +122,22 @@ struct Layout {
 impl Layout {
     /// Two buffers of sums first.
     #[inline(always)]
-    const fn new(gates: usize, tiles: usize, subs: u32) -> Layout {
-        let (units, gates) = (units(gates, tiles), gates as u32);
+    const fn new(of: Form, subs: u32) -> Layout {
+        let (units, gates, parts) = (of.units(), of.gates as u32, of.parts as u32);
         let state = subs * COLUMNS * units * 4;
-        let from = 2 * WARPS * COLUMNS * pitch(tiles) * 4;
+        let rest = 2 * WARPS * COLUMNS * pitch(of.tiles) * 4;
+        let from = rest + rest_bytes(of.tiles, of.pairs, of.held, of.parts);
         let h = from + 2 * COLUMNS * units * 8;
         let c = h + state;
-        let bias = c + if gates == GRU as u32 { 0 } else { state };
+        let bias = c + if of.gates == GRU { 0 } else { state };
         let lengths = bias + gates * units * 4;
         let patience = lengths + subs * COLUMNS * 4;
         let words = patience + WARPS * 4;
-        let gx = words + COLUMNS * units * 4;
+        let scales = words + COLUMNS * units * 4;
+        let of_state = scales + if parts == 1 { 0 } else { gates * units * 4 };
+        let gx = of_state + if parts == 1 { 0 } else { 2 * WARPS * 4 };
         Layout {
+            rest,
             from,
             h,
             c,
@@ -120,47 +145,12 @@ impl Layout {
             lengths,
             patience,
             words,
+            scales,
+            of_state,
             gx,
-            end: gx + AHEAD * subs * gates * COLUMNS * units * 2,
+            end: gx + AHEAD * subs * gates * COLUMNS * units * 2 * parts,
         }
     }
-}
-
-/// The A fragments of a warp.
-pub(super) type Weights<const TILES: usize, const PAIRS: usize> = [[[[u32; 4]; 2]; PAIRS]; TILES];
-
-/// Loads the fragments of a warp: rows from a unit on, of all gates in turn, and columns from `first_k` on.
-///
-/// # Safety
-/// `weight` has rows of `weight_row` elements, whole packs with zeros behind the units, for the gates of all `hidden` units.
-#[inline(always)]
-pub(super) unsafe fn load_weights<T: Half, const GATES: usize, const TILES: usize, const PAIRS: usize>(
-    weight: Global<T>,
-    first_unit: u32,
-    first_k: u32,
-    hidden: u32,
-    weight_row: u32,
-) -> Weights<TILES, PAIRS> {
-    let units = const { units(GATES, TILES) };
-    let lane = warp::lane_id();
-    let mut held = [[[[0; 4]; 2]; PAIRS]; TILES];
-    for tile in 0..TILES {
-        // Rows of eight lie within a gate, since units are multiples of eight.
-        let of = |first: u32| (first / units, first_unit + first % units + lane / 4);
-        let (upper, lower) = (of(tile as u32 * 16), of(tile as u32 * 16 + 8));
-        for pair in 0..PAIRS {
-            let k = first_k + pair as u32 * CHUNK + lane % 4 * 8;
-            let pack = |(gate, unit): (u32, u32)| {
-                let at = (gate * hidden + unit) as usize * weight_row as usize + k as usize;
-                // SAFETY: a pack of a row that exists.
-                unsafe { weight.get_pack_if((unit < hidden) & (k < hidden), at, 0) }
-            };
-            let (a, b) = (pack(upper), pack(lower));
-            held[tile][pair][0] = [a[0], b[0], a[1], b[1]];
-            held[tile][pair][1] = [a[2], b[2], a[3], b[3]];
-        }
-    }
-    held
 }
 
 /// Runs the sequence. gx is `[steps, batch, GATES·hidden]` and contiguous, like h0 and c0; weight is `[GATES·hidden, hidden]`.
@@ -173,17 +163,25 @@ pub(super) unsafe fn load_weights<T: Half, const GATES: usize, const TILES: usiz
     family = "recurrent",
     types = [f16, bf16],
     instances = [
-        { GATES: 3, TILES: 3, PAIRS: 1; threads: 256, min_blocks: 1 },
-        { GATES: 3, TILES: 3, PAIRS: 2; threads: 256, min_blocks: 1 },
-        { GATES: 3, TILES: 6, PAIRS: 4; threads: 256, min_blocks: 1 },
-        { GATES: 3, TILES: 3, PAIRS: 8; threads: 256, min_blocks: 1 },
-        { GATES: 4, TILES: 4, PAIRS: 1; threads: 256, min_blocks: 1 },
-        { GATES: 4, TILES: 4, PAIRS: 2; threads: 256, min_blocks: 1 },
-        { GATES: 4, TILES: 6, PAIRS: 4; threads: 256, min_blocks: 1 },
+        { GATES: 3, TILES: 3, PAIRS: 1, HELD: 1, ROUND: 4; threads: 256, min_blocks: 1 },
+        { GATES: 3, TILES: 3, PAIRS: 2, HELD: 2, ROUND: 4; threads: 256, min_blocks: 1 },
+        { GATES: 3, TILES: 6, PAIRS: 4, HELD: 4, ROUND: 4; threads: 256, min_blocks: 1 },
+        { GATES: 3, TILES: 3, PAIRS: 8, HELD: 7, ROUND: 4; threads: 256, min_blocks: 1 },
+        { GATES: 4, TILES: 4, PAIRS: 1, HELD: 1, ROUND: 4; threads: 256, min_blocks: 1 },
+        { GATES: 4, TILES: 4, PAIRS: 2, HELD: 2, ROUND: 4; threads: 256, min_blocks: 1 },
+        { GATES: 4, TILES: 8, PAIRS: 4, HELD: 3, ROUND: 4; threads: 256, min_blocks: 1 },
+        { GATES: 4, TILES: 4, PAIRS: 8, HELD: 5, ROUND: 4; threads: 256, min_blocks: 1 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
-pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PAIRS: usize>(
+pub unsafe fn sequence<
+    T: Parts,
+    const GATES: usize,
+    const TILES: usize,
+    const PAIRS: usize,
+    const HELD: usize,
+    const ROUND: usize,
+>(
     weight: Global<T>,
     gx: Global<T>,
     bias: Global<T>,
@@ -197,6 +195,94 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
     fault: GlobalMut<u64>,
     p: Sequence,
 ) {
+    let of = Operands { weight, gx, bias, h0, c0, lengths, y, h_n, c_n, exchange, fault };
+    // SAFETY: the caller's contract.
+    unsafe { run::<T, GATES, TILES, PAIRS, HELD, ROUND>(of, p) }
+}
+
+/// [`sequence()`](fn@sequence) of f32.
+///
+/// # Safety
+/// As there.
+#[kernel(
+    family = "recurrent",
+    types = [f32],
+    instances = [
+        { GATES: 3, TILES: 3, PAIRS: 1, HELD: 1, ROUND: 2; threads: 256, min_blocks: 1 },
+        { GATES: 3, TILES: 3, PAIRS: 2, HELD: 2, ROUND: 4; threads: 256, min_blocks: 1 },
+        { GATES: 3, TILES: 3, PAIRS: 4, HELD: 3, ROUND: 8; threads: 256, min_blocks: 1 },
+        { GATES: 4, TILES: 4, PAIRS: 1, HELD: 1, ROUND: 2; threads: 256, min_blocks: 1 },
+        { GATES: 4, TILES: 4, PAIRS: 2, HELD: 2, ROUND: 4; threads: 256, min_blocks: 1 },
+        { GATES: 4, TILES: 4, PAIRS: 4, HELD: 2, ROUND: 8; threads: 256, min_blocks: 1 },
+    ],
+)]
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn sequence_f32<
+    T: Parts,
+    const GATES: usize,
+    const TILES: usize,
+    const PAIRS: usize,
+    const HELD: usize,
+    const ROUND: usize,
+>(
+    weight: Global<T>,
+    gx: Global<T>,
+    bias: Global<T>,
+    h0: Global<T>,
+    c0: Global<T>,
+    lengths: Global<i32>,
+    y: GlobalMut<T>,
+    h_n: GlobalMut<T>,
+    c_n: GlobalMut<T>,
+    exchange: GlobalMut<u32>,
+    fault: GlobalMut<u64>,
+    p: Sequence,
+) {
+    let of = Operands { weight, gx, bias, h0, c0, lengths, y, h_n, c_n, exchange, fault };
+    // SAFETY: the caller's contract.
+    unsafe { run::<T, GATES, TILES, PAIRS, HELD, ROUND>(of, p) }
+}
+
+/// The operands of a sequence.
+struct Operands<T> {
+    weight: Global<T>,
+    gx: Global<T>,
+    bias: Global<T>,
+    h0: Global<T>,
+    c0: Global<T>,
+    lengths: Global<i32>,
+    y: GlobalMut<T>,
+    h_n: GlobalMut<T>,
+    c_n: GlobalMut<T>,
+    exchange: GlobalMut<u32>,
+    fault: GlobalMut<u64>,
+}
+
+/// The form of an instance for a type.
+const fn form<T: Parts>(gates: usize, tiles: usize, pairs: usize, held: usize) -> Form {
+    Form { gates, tiles, pairs, held, parts: T::PARTS }
+}
+
+/// Runs the sequence.
+///
+/// # Safety
+/// As [`sequence()`](fn@sequence).
+#[inline(always)]
+unsafe fn run<
+    T: Parts,
+    const GATES: usize,
+    const TILES: usize,
+    const PAIRS: usize,
+    const HELD: usize,
+    const ROUND: usize,
+>(
+    of: Operands<T>,
+    p: Sequence,
+) {
+    let Operands { weight, gx, bias, h0, c0, lengths, y, h_n, c_n, exchange, fault } = of;
+    let in_parts = const { T::PARTS == 2 };
+    // Packs of h of a lane.
+    let packs = const { PAIRS * T::PARTS };
     let units = const { units(GATES, TILES) };
     let pitch = const { pitch(TILES) };
     let is_lstm = const { GATES != GRU };
@@ -209,13 +295,21 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
     let unit = block * units + own;
     let first_row = group * p.subs * COLUMNS + column;
     let exists = |row: u32| owns && unit < p.hidden && row < p.batch;
-    let sends = owns && own % 2 == 0;
+    // Of two units' words, as many as there are parts, each is one's.
+    let sends = owns && (in_parts || own % 2 == 0);
+    let part = if in_parts { own % 2 } else { 0 };
+    let corner = Corner {
+        unit: block * units,
+        k: warp * PAIRS as u32 * CHUNK,
+        hidden: p.hidden,
+        weight_row: p.weight_row,
+    };
 
     // SAFETY: the caller's contract. Sums are written to one of two buffers in turn, and read behind the barrier; a buffer is
     // written again behind the next barrier, which readers reach when they are done. What else lies in shared memory is
     // written and read by one thread, or by lanes of one warp with a collective in between.
     unsafe {
-        let layout = Layout::new(GATES, TILES, p.subs);
+        let layout = Layout::new(const { form::<T>(GATES, TILES, PAIRS, HELD) }, p.subs);
         let sums = Shared::<f32>::dynamic(0, 2 * WARPS * COLUMNS * pitch);
         let from = Shared::<u64>::dynamic(layout.from, 2 * owners);
         let of_h = Shared::<f32>::dynamic(layout.h, p.subs * owners);
@@ -224,6 +318,8 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
         let of_lengths = Shared::<i32>::dynamic(layout.lengths, p.subs * COLUMNS);
         let of_patience = Shared::<u32>::dynamic(layout.patience, WARPS);
         let of_words = Shared::<u32>::dynamic(layout.words, owners);
+        let scales = Shared::<f32>::dynamic(layout.scales, if in_parts { GATES as u32 * units } else { 0 });
+        let of_state = Shared::<f32>::dynamic(layout.of_state, if in_parts { 2 * WARPS } else { 0 });
         let of_gx = Shared::<T>::dynamic(layout.gx, AHEAD * p.subs * GATES as u32 * owners);
 
         // An exchange has fewer than 2^32 words.
@@ -232,7 +328,8 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
         };
         // Where a thread's own things begin in the exchange, in y and in gx: the weights leave no registers for that.
         if owns {
-            of_words.set(tid, unit / CHUNK * CHUNK_WORDS + column * (CHUNK / 2) + unit % CHUNK / 2);
+            let chunk = unit / CHUNK * const { T::PARTS as u32 } + part;
+            of_words.set(tid, chunk * CHUNK_WORDS + column * (CHUNK / 2) + unit % CHUNK / 2);
             let of_row = first_row as usize * GATES * p.hidden as usize;
             from.set(tid, (i64::from(first_row) * p.y_row) as u64 + u64::from(unit));
             from.set(owners + tid, (of_row + unit as usize) as u64);
@@ -242,7 +339,7 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
         let place_of_gx = |step: u32, sub: u32, gate: usize| {
             ((step % AHEAD * p.subs + sub) * GATES as u32 + gate as u32) * owners + tid
         };
-        // Two units of each gate a thread of an even unit; beyond the last step there is nothing to wait for.
+        // Four bytes of each gate: of 16 bits two units a thread of an even unit; beyond the last step there is nothing to wait for.
         let fetch = |step: u32, sub: u32| {
             if sends && step < p.steps {
                 let of_gates = GATES * p.hidden as usize;
@@ -272,6 +369,33 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
         if lane == 0 {
             of_patience.set(warp, p.ring.patience);
         }
+        if in_parts {
+            scale_rows::<T, GATES, TILES, PAIRS>(weight, corner, scales);
+            let rows = (group * p.subs * COLUMNS, (p.subs * COLUMNS).min(p.batch - group * p.subs * COLUMNS));
+            let of_h0 = if p.has & has::H != 0 { most(h0, rows, p.hidden) } else { 0.0 };
+            if lane == 0 {
+                of_state.set(WARPS + warp, of_h0);
+            }
+            thread::sync_threads();
+            // |h| is at most 1, or that of h0.
+            let mut largest = 1.0f32;
+            for i in 0..WARPS {
+                largest = largest.max(of_state.get(WARPS + i));
+            }
+            if lane == 0 {
+                of_state.set(warp, scale(largest));
+            }
+            warp::sync_warp(u32::MAX);
+        }
+        let word_of = |h: f32, next: f32| {
+            if in_parts {
+                let scale = of_state.get(warp);
+                let (low, high) = if part == 0 { (h, next) } else { (next, h) };
+                T::word(low * scale, high * scale, part)
+            } else {
+                T::word(h, next, 0)
+            }
+        };
         for sub in 0..p.subs {
             let row = first_row + sub * COLUMNS;
             let at = row as usize * p.hidden as usize + unit as usize;
@@ -285,7 +409,7 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
                 }
             }
             if sends {
-                send(exchange, own_word_at(0, sub), word::<T>(h, next));
+                send(exchange, own_word_at(0, sub), word_of(h, next));
             }
         }
         for step in 0..AHEAD {
@@ -294,22 +418,20 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
             }
         }
         // Last: what comes before is done with its registers.
-        let first_k = warp * PAIRS as u32 * CHUNK;
-        let held =
-            load_weights::<T, GATES, TILES, PAIRS>(weight, block * units, first_k, p.hidden, p.weight_row);
+        let weights = Weights::<TILES, HELD>::load::<T, GATES, PAIRS>(weight, corner, scales, layout.rest);
         thread::sync_threads();
 
         // The index as a whole: the compiler would keep an address for each pack.
-        let pack_of = |slot: u32, sub: u32, pair: usize| {
-            let first = sub_at(slot, sub) + warp * PAIRS as u32 * CHUNK_WORDS + lane * 4;
-            (bits::opaque(first) + pair as u32 * CHUNK_WORDS) as usize
+        let pack_of = |slot: u32, sub: u32, pack: usize| {
+            let first = sub_at(slot, sub) + warp * packs as u32 * CHUNK_WORDS + lane * 4;
+            (bits::opaque(first) + pack as u32 * CHUNK_WORDS) as usize
         };
         // One loop for steps and sub-batches: what an outer one would keep for the inner, the weights leave no registers for.
         let (mut slot, mut sub, mut step_index, mut buffer) = (0, 0, 0, 0);
         let ask = |slot: u32, sub: u32, round: usize| {
-            ask::<ROUND>(exchange, |i| pack_of(slot, sub, round * ROUND + i), PAIRS - round * ROUND)
+            ask::<ROUND>(exchange, |i| pack_of(slot, sub, round * ROUND + i), packs - round * ROUND)
         };
-        let mut asked = NOT_YET;
+        let mut asked = not_yet::<ROUND>();
         let after = |slot: u32| if slot + 1 == p.ring.slots { 0 } else { slot + 1 };
         while step_index < p.steps {
             if sub == 0 && p.ring.period != 0 && slot & (p.ring.period - 1) == 0 {
@@ -324,8 +446,9 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
                 asked = ask(slot, sub, 0);
             }
             let of_warp = (buffer * WARPS + warp) * COLUMNS * pitch + lane % 4 * 2 * pitch + lane / 4;
-            let mut products = [[0.0f32; 4]; TILES];
-            for round in 0..const { PAIRS.div_ceil(ROUND) } {
+            // Of f32, what is multiplied whole, and what counts `LOW`.
+            let mut products = [[[0.0f32; 4]; 2]; TILES];
+            for round in 0..const { (PAIRS * T::PARTS).div_ceil(ROUND) } {
                 let at = |i| pack_of(slot, sub, round * ROUND + i);
                 let (h, received) = receive(exchange, at, asked, || of_patience.get(warp));
                 if !received {
@@ -339,25 +462,42 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
                     }
                     warp::sync_warp(u32::MAX);
                 }
-                if round + 1 < const { PAIRS.div_ceil(ROUND) } {
+                if round + 1 < const { (PAIRS * T::PARTS).div_ceil(ROUND) } {
                     asked = ask(slot, sub, round + 1);
                 }
-                for i in 0..const { if PAIRS < ROUND { PAIRS } else { ROUND } } {
+                for i in 0..const { if PAIRS * T::PARTS < ROUND { PAIRS } else { ROUND / T::PARTS } } {
+                    let pair = round * const { ROUND / T::PARTS } + i;
+                    let of_h = |part: usize, half: usize| {
+                        let pack = h[i * const { T::PARTS } + part];
+                        [pack[2 * half], pack[2 * half + 1]]
+                    };
                     for half in 0..2 {
                         for tile in 0..TILES {
-                            let weights = held[tile][round * ROUND + i][half];
-                            let of_h = [h[i][2 * half], h[i][2 * half + 1]];
-                            products[tile] = T::multiply(weights, of_h, products[tile]);
+                            let [mut whole, mut low] = products[tile];
+                            let weight = weights.get(tile, pair, (0, const { T::PARTS }), half);
+                            whole = T::Part::multiply(weight, of_h(0, half), whole);
+                            if in_parts {
+                                low = T::Part::multiply(weight, of_h(1, half), low);
+                                let weight = weights.get(tile, pair, (1, 2), half);
+                                low = T::Part::multiply(weight, of_h(0, half), low);
+                            }
+                            products[tile] = [whole, low];
                         }
                     }
                 }
             }
             for tile in 0..TILES {
                 let at = of_warp + tile as u32 * 16;
-                sums.set(at, products[tile][0]);
-                sums.set(at + pitch, products[tile][1]);
-                sums.set(at + 8, products[tile][2]);
-                sums.set(at + pitch + 8, products[tile][3]);
+                let [mut product, low] = products[tile];
+                if in_parts {
+                    for i in 0..4 {
+                        product[i] = float::fma(low[i], LOW, product[i]);
+                    }
+                }
+                sums.set(at, product[0]);
+                sums.set(at + pitch, product[1]);
+                sums.set(at + 8, product[2]);
+                sums.set(at + pitch + 8, product[3]);
             }
             // The next sub-batch's h was sent before this one's: its way is behind the gates.
             let next_sub = if sub + 1 == p.subs { 0 } else { sub + 1 };
@@ -383,7 +523,14 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
                 }
                 for gate in 0..GATES {
                     let at = at + gate as u32 * units;
-                    of_hidden[gate] += total(|part| sums.get(at + part * COLUMNS * pitch));
+                    let total = total(|part| sums.get(at + part * COLUMNS * pitch));
+                    if in_parts {
+                        let scaled = total * inverse(of_state.get(warp));
+                        let row = gate as u32 * units + own;
+                        of_hidden[gate] = float::fma(scaled, inverse(scales.get(row)), of_hidden[gate]);
+                    } else {
+                        of_hidden[gate] += total;
+                    }
                 }
                 let own_state = sub * owners + tid;
                 let (before, c) = (of_h.get(own_state), if is_lstm { of_c.get(own_state) } else { 0.0 });
@@ -395,7 +542,7 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
                 let last = step_index + 1 == p.steps;
                 if sends && !last {
                     let at = own_word_at(after(slot), sub);
-                    send(exchange, at, word::<T>(next_h, next));
+                    send(exchange, at, word_of(next_h, next));
                 }
                 of_h.set(own_state, next_h);
                 if is_lstm && active {
@@ -424,6 +571,32 @@ pub unsafe fn sequence<T: Half, const GATES: usize, const TILES: usize, const PA
             }
         }
     }
+}
+
+/// The largest finite magnitude of a warp's share of h0's rows, (first, count).
+///
+/// # Safety
+/// They exist. All lanes of all warps call.
+#[inline(always)]
+unsafe fn most<T: Float>(h0: Global<T>, (first, count): (u32, u32), hidden: u32) -> f32 {
+    /// Loads in flight.
+    const BATCH: usize = 8;
+    let (first, length) = (first as usize * hidden as usize, count as usize * hidden as usize);
+    let mut largest = 0.0f32;
+    let mut base = thread::thread_idx_x() as usize;
+    while base < length {
+        let mut values = [0; BATCH];
+        for i in 0..BATCH {
+            let at = base + i * (WARPS * warp::SIZE) as usize;
+            // SAFETY: within the rows.
+            values[i] = unsafe { h0.get_bits_if(at < length, first + at, 0) };
+        }
+        for i in 0..BATCH {
+            largest = largest.max(magnitude(T::from_bits(values[i]).to_f32()));
+        }
+        base += BATCH * (WARPS * warp::SIZE) as usize;
+    }
+    warp::warp_reduce_max(u32::MAX, largest)
 }
 
 /// The sum of the warps' parts, by pairs: additions that wait for one another are three, not eight.

@@ -1,23 +1,29 @@
 //! The gradient of all steps of a sequence in one launch: as [`persistent`](super::persistent), backwards.
 //!
-//! dh\[t\] = dh\[t + 1\]·∂h'/∂h + dgh\[t\]·w_hh + dy\[t − 1\], for f16 and bf16 with sums, slopes and the carried dh and dc in f32; dgh is
-//! rounded where it is multiplied and where it leaves.
+//! dh\[t\] = dh\[t + 1\]·∂h'/∂h + dgh\[t\]·w_hh + dy\[t − 1\], with sums, slopes and the carried dh and dc in f32; of f16 and bf16
+//! dgh is rounded where it is multiplied and where it leaves. f32 is multiplied as tf32 in three products: gradients have any size, for
+//! which parts of 16 bits would need a scale.
 //!
 //! What blocks give one another is dgh of a step: GATES times as much as h. A block's units are the rows of its A fragments, and
 //! the columns are those of all gates: of each gate a whole number of chunks, dealt to the warps in turn, `PAIRS` each.
 //!
-//! Launch: cooperative, grid (blocks of a group, groups), [`sequence_back_shared_bytes`] of dynamic shared memory; the exchange
+//! Launch: cooperative, grid (blocks of a group, groups), [`BackForm::shared_bytes`] of dynamic shared memory; the exchange
 //! poisoned.
 //!
 //! Floor of a step: each block reads its group's dgh from L2.
 
-use super::exchange::{CHUNK, CHUNK_WORDS, COLUMNS, POISON, ask, receive, send, word};
+use super::exchange::{CHUNK_WORDS, COLUMNS, POISON, ask, not_yet, receive, send};
 use super::math::slopes;
-use super::persistent::{AHEAD, NOT_YET, ROUND, Sequence, WARPS, clean, pitch, total};
+use super::persistent::{AHEAD, Sequence, WARPS, clean, pitch, total};
+use super::weights::{Weights, fragments, rest_bytes};
+use super::words::{WORDS, Words};
 use super::{GRU, has};
 use cuda_std::atomic::{Ordering, Scope};
 use cuda_std::bits;
 use cuda_std::prelude::*;
+
+/// Packs of dgh that a lane receives at a time: more do not fit beside the weights.
+const ROUND: usize = 4;
 
 /// Operands of a step: gx and gh of all gates, what the step began with, dy.
 const fn operands(gates: usize) -> u32 {
@@ -25,18 +31,41 @@ const fn operands(gates: usize) -> u32 {
 }
 
 /// Hidden units of a block with so many tiles of 16 rows.
-pub const fn units_back(tiles: usize) -> u32 {
+const fn units_back(tiles: usize) -> u32 {
     tiles as u32 * 16
 }
 
-/// Bytes of shared memory.
-pub const fn sequence_back_shared_bytes(gates: usize, tiles: usize, subs: u32) -> u32 {
-    Layout::new(gates, tiles, subs).end
+/// What an instance is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct BackForm {
+    /// Gates of a unit.
+    pub gates: usize,
+    /// Tiles of 16 units of a block.
+    pub tiles: usize,
+    /// Chunks of columns of a warp.
+    pub pairs: usize,
+    /// Those of which the weights are in registers.
+    pub held: usize,
+    /// Bytes of a number.
+    pub size: usize,
+}
+
+impl BackForm {
+    /// Hidden units of a block.
+    pub const fn units(self) -> u32 {
+        units_back(self.tiles)
+    }
+
+    /// Bytes of shared memory of a block with so many sub-batches.
+    pub const fn shared_bytes(self, subs: u32) -> u32 {
+        Layout::new(self, subs).end
+    }
 }
 
 /// Where things lie in shared memory, in bytes.
 #[derive(Clone, Copy)]
 struct Layout {
+    rest: u32,
     dh: u32,
     dc: u32,
     lengths: u32,
@@ -48,21 +77,24 @@ struct Layout {
 impl Layout {
     /// Two buffers of sums first.
     #[inline(always)]
-    const fn new(gates: usize, tiles: usize, subs: u32) -> Layout {
+    const fn new(of: BackForm, subs: u32) -> Layout {
+        let BackForm { gates, tiles, pairs, held, size } = of;
         let owners = COLUMNS * units_back(tiles);
         let state = subs * owners * 4;
-        let dh = 2 * WARPS * COLUMNS * pitch(tiles) * 4;
+        let rest = 2 * WARPS * COLUMNS * pitch(tiles) * 4;
+        let dh = rest + rest_bytes(tiles, pairs, held, 1);
         let dc = dh + state;
         let lengths = dc + if gates == GRU { 0 } else { state };
         let patience = lengths + subs * COLUMNS * 4;
         let first = patience + WARPS * 4;
         Layout {
+            rest,
             dh,
             dc,
             lengths,
             patience,
             operands: first,
-            end: first + AHEAD * subs * operands(gates) * owners * 2,
+            end: first + AHEAD * subs * operands(gates) * owners * size as u32,
         }
     }
 }
@@ -80,16 +112,22 @@ impl Layout {
     family = "recurrent",
     types = [f16, bf16],
     instances = [
-        { GATES: 3, TILES: 1, PAIRS: 4; threads: 256, min_blocks: 1 },
-        { GATES: 3, TILES: 1, PAIRS: 8; threads: 256, min_blocks: 1 },
-        { GATES: 3, TILES: 2, PAIRS: 12; threads: 256, min_blocks: 1 },
-        { GATES: 4, TILES: 1, PAIRS: 4; threads: 256, min_blocks: 1 },
-        { GATES: 4, TILES: 1, PAIRS: 8; threads: 256, min_blocks: 1 },
-        { GATES: 4, TILES: 1, PAIRS: 16; threads: 256, min_blocks: 1 },
+        { GATES: 3, TILES: 1, PAIRS: 4, HELD: 4; threads: 256, min_blocks: 1 },
+        { GATES: 3, TILES: 1, PAIRS: 8, HELD: 8; threads: 256, min_blocks: 1 },
+        { GATES: 3, TILES: 2, PAIRS: 12, HELD: 12; threads: 256, min_blocks: 1 },
+        { GATES: 4, TILES: 1, PAIRS: 4, HELD: 4; threads: 256, min_blocks: 1 },
+        { GATES: 4, TILES: 1, PAIRS: 8, HELD: 8; threads: 256, min_blocks: 1 },
+        { GATES: 4, TILES: 1, PAIRS: 16, HELD: 16; threads: 256, min_blocks: 1 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
-pub unsafe fn sequence_back<T: Half, const GATES: usize, const TILES: usize, const PAIRS: usize>(
+pub unsafe fn sequence_back<
+    T: Words,
+    const GATES: usize,
+    const TILES: usize,
+    const PAIRS: usize,
+    const HELD: usize,
+>(
     weight: Global<T>,
     gx: Global<T>,
     gh: Global<T>,
@@ -104,6 +142,80 @@ pub unsafe fn sequence_back<T: Half, const GATES: usize, const TILES: usize, con
     fault: GlobalMut<u64>,
     p: Sequence,
 ) {
+    let of = Operands { weight, gx, gh, state, dy, lengths, dgx, dgh, dh, dc, exchange, fault };
+    // SAFETY: the caller's contract.
+    unsafe { run::<T, GATES, TILES, PAIRS, HELD>(of, p) }
+}
+
+/// [`sequence_back()`](fn@sequence_back) of f32.
+///
+/// # Safety
+/// As there.
+#[kernel(
+    family = "recurrent",
+    types = [f32],
+    instances = [
+        { GATES: 3, TILES: 1, PAIRS: 8, HELD: 8; threads: 256, min_blocks: 1 },
+        { GATES: 3, TILES: 1, PAIRS: 12, HELD: 12; threads: 256, min_blocks: 1 },
+        { GATES: 3, TILES: 1, PAIRS: 24, HELD: 8; threads: 256, min_blocks: 1 },
+        { GATES: 4, TILES: 1, PAIRS: 8, HELD: 8; threads: 256, min_blocks: 1 },
+        { GATES: 4, TILES: 1, PAIRS: 16, HELD: 12; threads: 256, min_blocks: 1 },
+        { GATES: 4, TILES: 1, PAIRS: 32, HELD: 12; threads: 256, min_blocks: 1 },
+    ],
+)]
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn sequence_back_f32<
+    T: Words,
+    const GATES: usize,
+    const TILES: usize,
+    const PAIRS: usize,
+    const HELD: usize,
+>(
+    weight: Global<T>,
+    gx: Global<T>,
+    gh: Global<T>,
+    state: Global<T>,
+    dy: Global<T>,
+    lengths: Global<i32>,
+    dgx: GlobalMut<T>,
+    dgh: GlobalMut<T>,
+    dh: GlobalMut<f32>,
+    dc: GlobalMut<f32>,
+    exchange: GlobalMut<u32>,
+    fault: GlobalMut<u64>,
+    p: Sequence,
+) {
+    let of = Operands { weight, gx, gh, state, dy, lengths, dgx, dgh, dh, dc, exchange, fault };
+    // SAFETY: the caller's contract.
+    unsafe { run::<T, GATES, TILES, PAIRS, HELD>(of, p) }
+}
+
+/// The operands of a walk.
+struct Operands<T> {
+    weight: Global<T>,
+    gx: Global<T>,
+    gh: Global<T>,
+    state: Global<T>,
+    dy: Global<T>,
+    lengths: Global<i32>,
+    dgx: GlobalMut<T>,
+    dgh: GlobalMut<T>,
+    dh: GlobalMut<f32>,
+    dc: GlobalMut<f32>,
+    exchange: GlobalMut<u32>,
+    fault: GlobalMut<u64>,
+}
+
+/// Walks the steps backwards.
+///
+/// # Safety
+/// As [`sequence_back()`](fn@sequence_back).
+#[inline(always)]
+unsafe fn run<T: Words, const GATES: usize, const TILES: usize, const PAIRS: usize, const HELD: usize>(
+    of: Operands<T>,
+    p: Sequence,
+) {
+    let Operands { weight, gx, gh, state, dy, lengths, dgx, dgh, dh, dc, exchange, fault } = of;
     const { assert!(PAIRS.is_multiple_of(ROUND)) };
     let units = const { units_back(TILES) };
     let pitch = const { pitch(TILES) };
@@ -119,15 +231,21 @@ pub unsafe fn sequence_back<T: Half, const GATES: usize, const TILES: usize, con
     let unit = block * units + own;
     let first_row = group * p.subs * COLUMNS + column;
     let exists = |row: u32| owns & (unit < p.hidden) & (row < p.batch);
-    let sends = owns & (own % 2 == 0);
+    // Units of a word, and of a chunk.
+    let per_word = const { T::PER_WORD as u32 };
+    let of_chunk = const { WORDS * T::PER_WORD as u32 };
+    let sends = owns & own.is_multiple_of(per_word);
     // Chunks of a gate.
-    let chunks = thread::grid_dim_x() * units / CHUNK;
+    let chunks = thread::grid_dim_x() * units / of_chunk;
 
     // SAFETY: the caller's contract. Sums are written to one of two buffers in turn, and read behind the barrier; a buffer is
     // written again behind the next barrier, which readers reach when they are done. What else lies in shared memory is
     // written and read by one thread, or by lanes of one warp with a collective in between.
     unsafe {
-        let layout = Layout::new(GATES, TILES, p.subs);
+        let layout = Layout::new(
+            const { BackForm { gates: GATES, tiles: TILES, pairs: PAIRS, held: HELD, size: size_of::<T>() } },
+            p.subs,
+        );
         let sums = Shared::<f32>::dynamic(0, 2 * WARPS * COLUMNS * pitch);
         let of_dh = Shared::<f32>::dynamic(layout.dh, p.subs * owners);
         let of_dc = Shared::<f32>::dynamic(layout.dc, p.subs * owners);
@@ -139,7 +257,7 @@ pub unsafe fn sequence_back<T: Half, const GATES: usize, const TILES: usize, con
         let sub_at = |slot: u32, sub: u32| {
             ((slot * thread::grid_dim_y() + thread::block_idx_y()) * p.subs + sub) * p.ring.words
         };
-        let own_word = unit / CHUNK * CHUNK_WORDS + column * (CHUNK / 2) + unit % CHUNK / 2;
+        let own_word = unit / of_chunk * CHUNK_WORDS + column * WORDS + unit % of_chunk / per_word;
         let send_all = |slot: u32, sub: u32, words: [u32; GATES]| {
             if sends {
                 let at = sub_at(slot, sub) + bits::opaque(own_word);
@@ -155,7 +273,7 @@ pub unsafe fn sequence_back<T: Half, const GATES: usize, const TILES: usize, con
         let place_of = |back: u32, sub: u32, operand: u32| {
             ((back % AHEAD * p.subs + sub) * operands(GATES) + operand) * owners + tid
         };
-        // Two units of each operand a thread of an even unit; beyond the first step there is nothing to wait for.
+        // Four bytes of each operand: of 16 bits two units a thread of an even unit; beyond the first step there is nothing to wait for.
         let fetch = |back: u32, sub: u32| {
             if sends & (back < p.steps) {
                 let exists = exists(first_row + sub * COLUMNS);
@@ -202,9 +320,8 @@ pub unsafe fn sequence_back<T: Half, const GATES: usize, const TILES: usize, con
         // Last: what comes before is done with its registers.
         let first_chunk = warp * PAIRS as u32;
         let last_chunk = GATES as u32 * chunks - 1;
-        let mut held = [[[[0u32; 4]; 2]; PAIRS]; TILES];
-        for pair in 0..PAIRS {
-            // A warp's chunks beyond the last: weights of 0.
+        // A pair's gate and the lane's first column of it, and whether there is one: a warp's chunks go beyond the last.
+        let column_of = |pair: usize| {
             let chunk = first_chunk + pair as u32;
             let (mut gate, mut of_gate) = (0, chunk);
             for _ in 1..GATES {
@@ -212,19 +329,25 @@ pub unsafe fn sequence_back<T: Half, const GATES: usize, const TILES: usize, con
                     (gate, of_gate) = (gate + 1, of_gate - chunks);
                 }
             }
-            let k = of_gate * CHUNK + lane % 4 * 8;
-            for tile in 0..TILES {
-                let first = block * units + tile as u32 * 16 + lane / 4;
-                let pack = |unit: u32| {
-                    let at = (gate * p.hidden + unit) as usize * p.weight_row as usize + k as usize;
-                    let exists = (chunk <= last_chunk) & (unit < p.hidden) & (k < p.hidden);
-                    weight.get_pack_if(exists, at, 0)
-                };
-                let (a, b) = (pack(first), pack(first + 8));
-                held[tile][pair][0] = [a[0], b[0], a[1], b[1]];
-                held[tile][pair][1] = [a[2], b[2], a[3], b[3]];
-            }
-        }
+            let k = of_gate * of_chunk + lane % 4 * (4 * per_word);
+            (gate, k, (chunk <= last_chunk) & (k < p.hidden))
+        };
+        let unit_of = |tile: usize, lower: usize| block * units + (tile * 16 + lower * 8) as u32 + lane / 4;
+        let pair_of = |tile: usize, pair: usize| {
+            let (gate, k, exists) = column_of(pair);
+            let [upper, lower] = [0, 1].map(|lower| {
+                let row = gate * p.hidden + unit_of(tile, lower).min(p.hidden - 1);
+                let at = row as usize * p.weight_row as usize + k as usize;
+                weight.get_pack_if(true, if exists { at } else { 0 }, 0)
+            });
+            [fragments(upper, lower), [[0; 4]; 2]]
+        };
+        let held_exists = |tile: usize, pair: usize, _: usize| {
+            let (_, _, exists) = column_of(pair);
+            [0, 1].map(|lower| exists & (unit_of(tile, lower) < p.hidden))
+        };
+        let all = (chunks * of_chunk == p.hidden) & (first_chunk + PAIRS as u32 <= GATES as u32 * chunks);
+        let held = Weights::<TILES, HELD>::fill::<PAIRS>(layout.rest, 1, pair_of, held_exists, all);
         thread::sync_threads();
 
         let pack_of = |slot: u32, sub: u32, pair: usize| {
@@ -237,7 +360,7 @@ pub unsafe fn sequence_back<T: Half, const GATES: usize, const TILES: usize, con
         let ask = |slot: u32, sub: u32, round: usize| {
             ask::<ROUND>(exchange, |i| pack_of(slot, sub, round * ROUND + i), ROUND)
         };
-        let mut asked = NOT_YET;
+        let mut asked = not_yet::<ROUND>();
         let after = |slot: u32| if slot + 1 == p.ring.slots { 0 } else { slot + 1 };
         while back <= p.steps {
             if sub == 0 && p.ring.period != 0 && slot & (p.ring.period - 1) == 0 {
@@ -251,6 +374,8 @@ pub unsafe fn sequence_back<T: Half, const GATES: usize, const TILES: usize, con
             // Of a single tile, two sums in turn: products that wait for one another are fewer.
             let chains = const { if TILES == 1 { 2 } else { 1 } };
             let mut products = [[[0.0f32; 4]; 2]; TILES];
+            // Steps are below 2^30, which the compiler does not know.
+            let zero = bits::opaque(back) & (1 << 31);
             for round in 0..const { PAIRS / ROUND } {
                 let at = |i| pack_of(slot, sub, round * ROUND + i);
                 let (dgh, received) = receive(exchange, at, asked, || of_patience.get(warp));
@@ -270,10 +395,11 @@ pub unsafe fn sequence_back<T: Half, const GATES: usize, const TILES: usize, con
                 for i in 0..ROUND {
                     for half in 0..2 {
                         for tile in 0..TILES {
-                            let weights = held[tile][round * ROUND + i][half];
+                            let weights = held.get(tile, round * ROUND + i, (0, 1), half);
                             let of_gh = [dgh[i][2 * half], dgh[i][2 * half + 1]];
                             let chain = half % chains;
-                            products[tile][chain] = T::multiply(weights, of_gh, products[tile][chain]);
+                            let sum = products[tile][chain];
+                            products[tile][chain] = T::multiply(weights, of_gh, sum, zero);
                         }
                     }
                 }
@@ -328,7 +454,7 @@ pub unsafe fn sequence_back<T: Half, const GATES: usize, const TILES: usize, con
                     for gate in 0..GATES {
                         to_h[gate] = if active { slopes.dgh[gate] } else { 0.0 };
                         let next = warp::warp_shuffle_xor(u32::MAX, to_h[gate], 1, warp::SIZE).0;
-                        words[gate] = word::<T>(to_h[gate], next);
+                        words[gate] = T::word(to_h[gate], next);
                     }
                     send_all(after(slot), sub, words);
                     let exists = exists(first_row + sub * COLUMNS);

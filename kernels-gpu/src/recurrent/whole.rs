@@ -1,4 +1,4 @@
-//! One step with both products: f16 and bf16, one launch, weights read once.
+//! One step with both products: one launch, weights read once.
 //!
 //! h_next (c_next) = step(x·w_ihᵀ + b_ih, h·w_hhᵀ + b_hh) for x `[batch, input]`, h (c) `[batch, hidden]`, sums and gates in f32.
 //!
@@ -6,15 +6,19 @@
 //! the batch the columns of the second. A block owns [`CELL_UNITS`] units: two tiles of 16 rows are all their gates, so that
 //! nothing leaves the block but the next state. Of a GRU the second tile holds n of x above and n of h below, since r comes
 //! between them. Its warps take turns along the columns of both weights; what they have is added up in shared memory.
+//! The order of a sum's terms is free: a lane's four words of a chunk are neighbours where rows are whole packs, and
+//! single words of which four lanes' are neighbours where they are not.
 //!
 //! Launch: grid (blocks of units, groups of `FRAGMENTS`·8 rows), [`cell_shared_bytes`] of dynamic shared memory.
 //!
 //! Floor: the weights once at the copy rate; each block reads all of x and h, from L2.
 
-use super::exchange::{CHUNK, COLUMNS};
+use super::exchange::COLUMNS;
 use super::math::step;
 use super::persistent::WARPS;
+use super::words::{WORDS, Words};
 use super::{GRU, has};
+use cuda_std::bits;
 use cuda_std::plain_parameter;
 use cuda_std::prelude::*;
 
@@ -24,8 +28,11 @@ pub const CELL_UNITS: u32 = 8;
 const ROWS: u32 = 32;
 /// Floats between columns of a warp's sums: a lane's 8 rows and 4 pairs of columns lie in 32 banks.
 const PITCH: u32 = ROWS + 4;
-/// Chunks of columns whose loads are in flight.
-const DEPTH: usize = 2;
+/// Chunks of columns whose loads are in flight: two, but where sums and the parts of f32 leave two blocks of a multiprocessor too
+/// few registers.
+const fn depth(per_word: usize, fragments: usize) -> usize {
+    if per_word == 1 && fragments == 4 { 1 } else { 2 }
+}
 
 /// Bytes of shared memory.
 pub const fn cell_shared_bytes(fragments: usize) -> u32 {
@@ -38,12 +45,14 @@ pub const fn cell_shared_bytes(fragments: usize) -> u32 {
 pub struct Cell {
     /// Rows of the batch.
     pub batch: u32,
-    /// Columns of x, a multiple of 8.
+    /// Columns of x: rows are whole words.
     pub input: u32,
-    /// Hidden units, a multiple of 8.
+    /// Hidden units, likewise.
     pub hidden: u32,
     /// [`has::BIAS`] for b_ih, [`has::PRODUCT`] for b_hh.
     pub has: u32,
+    /// Whether rows of x and w_ih (1), or of h and w_hh (2), are whole packs at multiples of 16 bytes.
+    pub packs: u32,
 }
 plain_parameter!(Cell);
 
@@ -56,74 +65,171 @@ const fn halves(gates: usize, of_h: bool) -> [[Option<usize>; 2]; 2] {
     }
 }
 
-/// Adds the products of the warp's turns: `OF_H` is 1 for those of h.
+/// The lane's four words of the chunk from column `k` on of the row that begins at `row`; zeros behind `columns`.
 ///
 /// # Safety
-/// `weight` is `[GATES·hidden, columns]` and `of` `[batch, columns]`, rows of whole aligned packs.
+/// The row exists; its columns are whole words, and with `WIDTH` 4 whole packs at multiples of 16 bytes.
 #[inline(always)]
-unsafe fn multiply<T: Half, const GATES: usize, const FRAGMENTS: usize, const OF_H: usize>(
-    sums: &mut [[[f32; 4]; FRAGMENTS]; 2],
+unsafe fn words<T: Float, const WIDTH: usize>(of: Global<T>, row: usize, k: u32, columns: u32) -> Pack {
+    let (turn, word) = (warp::lane_id() % 4, const { T::PER_WORD as u32 });
+    // SAFETY: the caller's contract.
+    unsafe {
+        if const { WIDTH == 4 } {
+            let k = k + turn * 4 * word;
+            of.get_pack_if(k < columns, row + k as usize, 0)
+        } else {
+            let mut pack = [0; 4];
+            for i in 0..4 {
+                let k = k + (i as u32 * 4 + turn) * word;
+                pack[i] = of.get_4_if(k < columns, row + k as usize, 0);
+            }
+            pack
+        }
+    }
+}
+
+/// One of the two products.
+#[derive(Clone, Copy)]
+struct Product<T> {
+    /// `[GATES·hidden, columns]`.
     weight: Global<T>,
+    /// `[batch, columns]`.
     of: Global<T>,
     columns: u32,
+    of_h: bool,
+}
+
+/// Adds a product's terms of the warp's turns.
+///
+/// # Safety
+/// The tensors are as [`Product`] says, rows as [`words`] wants them.
+#[inline(always)]
+unsafe fn multiply<
+    T: Words,
+    const GATES: usize,
+    const FRAGMENTS: usize,
+    const WIDTH: usize,
+    const DEPTH: usize,
+>(
+    sums: &mut [[[f32; 4]; FRAGMENTS]; 2],
+    product: Product<T>,
     (first_unit, first_row): (u32, u32),
     p: &Cell,
 ) {
-    let lane = warp::lane_id();
-    let (row, turn) = (lane / 4, lane % 4 * 8);
-    let mut base = warp::warp_id() * CHUNK;
+    let Product { weight, of, columns, of_h } = product;
+    let lane_row = warp::lane_id() / 4;
+    let chunk = const { WORDS * T::PER_WORD as u32 };
+    // Of units and rows beyond the last the last one's are read, and what comes of it is not.
+    let unit = (first_unit + lane_row).min(p.hidden - 1);
+    let mut base = warp::warp_id() * chunk;
     while base < columns {
-        let mut of_weight = [[[[0; 4]; 2]; 2]; DEPTH];
+        let mut of_weight = [[[0; 4]; GATES]; DEPTH];
         let mut of_rows = [[[0; 4]; FRAGMENTS]; DEPTH];
         // SAFETY: the caller's contract; rows and columns are below their numbers.
         unsafe {
             for i in 0..DEPTH {
-                let k = base + i as u32 * WARPS * CHUNK + turn;
-                for tile in 0..2 {
-                    for half in 0..2 {
-                        if let Some(gate) = const { halves(GATES, OF_H == 1) }[tile][half] {
-                            let at = (gate as u32 * p.hidden + first_unit + row) as usize * columns as usize;
-                            of_weight[i][tile][half] = weight.get_pack_if(k < columns, at + k as usize, 0);
-                        }
-                    }
+                let k = base + i as u32 * WARPS * chunk;
+                for gate in 0..GATES {
+                    let row = (gate as u32 * p.hidden + unit) as usize * columns as usize;
+                    of_weight[i][gate] = words::<T, WIDTH>(weight, row, k, columns);
                 }
                 for f in 0..FRAGMENTS {
-                    let row = first_row + f as u32 * COLUMNS + row;
-                    let at = row as usize * columns as usize + k as usize;
-                    of_rows[i][f] = of.get_pack_if(row < p.batch && k < columns, at, 0);
+                    let row = (first_row + f as u32 * COLUMNS + lane_row).min(p.batch - 1);
+                    of_rows[i][f] = words::<T, WIDTH>(of, row as usize * columns as usize, k, columns);
                 }
             }
         }
         for i in 0..DEPTH {
             for tile in 0..2 {
-                let [upper, lower] = of_weight[i][tile];
+                let half = |half: usize| {
+                    let [for_x, for_h] = const { [halves(GATES, false), halves(GATES, true)] };
+                    let mut pack = [0; 4];
+                    for j in 0..4 {
+                        let word = |gate: Option<usize>| gate.map_or(0, |gate| of_weight[i][gate][j]);
+                        pack[j] = if of_h { word(for_h[tile][half]) } else { word(for_x[tile][half]) };
+                    }
+                    pack
+                };
+                let (upper, lower) = (half(0), half(1));
                 let first = [upper[0], lower[0], upper[1], lower[1]];
                 let second = [upper[2], lower[2], upper[3], lower[3]];
                 for f in 0..FRAGMENTS {
                     let [s, t, u, v] = of_rows[i][f];
-                    sums[tile][f] = T::multiply(first, [s, t], sums[tile][f]);
-                    sums[tile][f] = T::multiply(second, [u, v], sums[tile][f]);
+                    sums[tile][f] = T::multiply(first, [s, t], sums[tile][f], 0);
+                    sums[tile][f] = T::multiply(second, [u, v], sums[tile][f], 0);
                 }
             }
         }
-        base += DEPTH as u32 * WARPS * CHUNK;
+        base += DEPTH as u32 * WARPS * chunk;
     }
+}
+
+/// Adds both products.
+///
+/// # Safety
+/// As [`multiply`].
+#[inline(always)]
+unsafe fn both<T: Words, const GATES: usize, const FRAGMENTS: usize, const DEPTH: usize>(
+    sums: &mut [[[f32; 4]; FRAGMENTS]; 2],
+    (of_x, of_h): (Product<T>, Product<T>),
+    place: (u32, u32),
+    p: &Cell,
+) {
+    // A loop that stays one: the code is long.
+    let (mut turn, end) = (0, bits::opaque(2));
+    while turn < end {
+        let product = if turn == 0 { of_x } else { of_h };
+        // SAFETY: the caller's contract.
+        unsafe {
+            if p.packs >> turn & 1 != 0 {
+                multiply::<T, GATES, FRAGMENTS, 4, DEPTH>(sums, product, place, p);
+            } else {
+                multiply::<T, GATES, FRAGMENTS, 1, DEPTH>(sums, product, place, p);
+            }
+        }
+        turn += 1;
+    }
+}
+
+/// A gate's product by ordinary arithmetic, or 0 without a gate: infinities have no parts, and make NaN of what tensor cores
+/// add up.
+///
+/// # Safety
+/// As [`multiply`], for a row and a unit that exist.
+#[inline(always)]
+unsafe fn plain<T: Float>(
+    product: Product<T>,
+    gate: Option<usize>,
+    (row, unit): (u32, u32),
+    hidden: u32,
+) -> f32 {
+    let Product { weight, of, columns, .. } = product;
+    let mut sum = 0.0;
+    if let Some(gate) = gate {
+        let first = (gate as u32 * hidden + unit) as usize * columns as usize;
+        for k in 0..columns as usize {
+            // SAFETY: the caller's contract.
+            let [a, b] = unsafe { [weight.get(first + k), of.get(row as usize * columns as usize + k)] };
+            sum = float::fma(a.to_f32(), b.to_f32(), sum);
+        }
+    }
+    sum
 }
 
 /// Takes a step.
 ///
 /// # Safety
-/// The tensors are as the module says, contiguous, x, h and the weights aligned to 16 bytes; the grid covers units and rows.
+/// The tensors are as the module says, contiguous; x, h and the weights are as `p` says. The grid covers units and rows.
 #[kernel(
     family = "recurrent",
-    types = [f16, bf16],
+    types = [f32, f16, bf16],
     instances = [
-        { GATES: 3, FRAGMENTS: 2; threads: 256, min_blocks: 2 }, { GATES: 3, FRAGMENTS: 8; threads: 256, min_blocks: 1 },
-        { GATES: 4, FRAGMENTS: 2; threads: 256, min_blocks: 2 }, { GATES: 4, FRAGMENTS: 8; threads: 256, min_blocks: 1 },
+        { GATES: 3, FRAGMENTS: 2; threads: 256, min_blocks: 2 }, { GATES: 3, FRAGMENTS: 4; threads: 256, min_blocks: 2 },
+        { GATES: 4, FRAGMENTS: 2; threads: 256, min_blocks: 2 }, { GATES: 4, FRAGMENTS: 4; threads: 256, min_blocks: 2 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
-pub unsafe fn cell<T: Half, const GATES: usize, const FRAGMENTS: usize>(
+pub unsafe fn cell<T: Words, const GATES: usize, const FRAGMENTS: usize>(
     x: Global<T>,
     h: Global<T>,
     c: Global<T>,
@@ -143,9 +249,14 @@ pub unsafe fn cell<T: Half, const GATES: usize, const FRAGMENTS: usize>(
     let mut sums = [[[0.0f32; 4]; FRAGMENTS]; 2];
     // SAFETY: the caller's contract; a warp's sums are read behind the barrier.
     unsafe {
+        let of_x = Product { weight: w_ih, of: x, columns: p.input, of_h: false };
+        let of_h = Product { weight: w_hh, of: h, columns: p.hidden, of_h: true };
         let place = (first_unit, first_row);
-        multiply::<T, GATES, FRAGMENTS, 0>(&mut sums, w_ih, x, p.input, place, &p);
-        multiply::<T, GATES, FRAGMENTS, 1>(&mut sums, w_hh, h, p.hidden, place, &p);
+        if const { depth(T::PER_WORD, FRAGMENTS) == 1 } {
+            both::<T, GATES, FRAGMENTS, 1>(&mut sums, (of_x, of_h), place, &p);
+        } else {
+            both::<T, GATES, FRAGMENTS, 2>(&mut sums, (of_x, of_h), place, &p);
+        }
         let shared = Shared::<f32>::dynamic(0, WARPS * rows * PITCH);
         for f in 0..FRAGMENTS {
             let column = warp * rows + f as u32 * COLUMNS + lane % 4 * 2;
@@ -162,11 +273,17 @@ pub unsafe fn cell<T: Half, const GATES: usize, const FRAGMENTS: usize>(
         while output < rows * CELL_UNITS {
             let (column, own) = (output / CELL_UNITS, output % CELL_UNITS);
             let (row, unit) = (first_row + column, first_unit + own);
-            if row < p.batch {
+            if row < p.batch && unit < p.hidden {
                 let mut totals = [0.0; 4];
                 for i in 0..4 {
                     for part in 0..WARPS {
                         totals[i] += shared.get((part * rows + column) * PITCH + i as u32 * CELL_UNITS + own);
+                    }
+                    if const { T::PER_WORD == 1 } && !totals[i].is_finite() {
+                        let [for_x, for_h] =
+                            [halves(GATES, false), halves(GATES, true)].map(|of| of[i / 2][i % 2]);
+                        totals[i] = plain(of_x, for_x, (row, unit), p.hidden)
+                            + plain(of_h, for_h, (row, unit), p.hidden);
                     }
                 }
                 let bias = |of: Global<T>, bit: u32, gate: usize| {

@@ -48,8 +48,8 @@ pub struct CellGradients<T = Tensor> {
 
 /// h' of a GRU for x `[B, I]` and h `[B, H]`.
 ///
-/// f16 and bf16 with a batch of up to 128 and contiguous rows of whole packs of 16 bytes go through one launch, which reads
-/// both weights once; otherwise two products and the gates, whose inputs are rounded to the tensors' type in between.
+/// A batch of up to 128 goes through one launch, which reads both weights once, where rows are contiguous and start at multiples
+/// of four bytes; otherwise it is two products and the gates, whose inputs are rounded to the tensors' type in between.
 ///
 /// ```
 /// use warpwright::{Device, Tensor, ops::{self, RecurrentWeights}};

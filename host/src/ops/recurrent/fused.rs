@@ -22,17 +22,20 @@ pub struct Operands<'a> {
     pub weights: RecurrentWeights<'a>,
 }
 
-/// Whether the kernel takes the operands: 16-bit, few rows, and rows of whole aligned packs.
+/// Whether the kernel takes the operands: few rows, and rows of whole words.
 pub fn serves(of: &Operands) -> bool {
     let RecurrentWeights { w_ih, w_hh, b_ih, b_hh } = of.weights;
-    let packs = |tensor: &Tensor| {
-        tensor.is_contiguous() && tensor.address().is_multiple_of(16) && tensor.shape()[1].is_multiple_of(8)
-    };
     let dense = [of.c, b_ih, b_hh];
-    of.x.dtype() != DType::F32
-        && of.x.shape()[0] <= MOST_ROWS
-        && [of.x, of.h, w_ih, w_hh].into_iter().all(packs)
+    let both = [of.x, of.h, w_ih, w_hh];
+    of.x.shape()[0] <= MOST_ROWS
+        && both.into_iter().all(|tensor| tensor.is_contiguous() && rows_of(tensor, 4))
         && dense.iter().flatten().all(|tensor| tensor.is_contiguous())
+}
+
+/// Whether each row starts at a multiple of so many bytes.
+fn rows_of(tensor: &Tensor, bytes: u64) -> bool {
+    let row = tensor.shape()[1] * tensor.dtype().size();
+    tensor.address().is_multiple_of(bytes) && (row as u64).is_multiple_of(bytes)
 }
 
 /// h' and, of an LSTM, c'.
@@ -41,6 +44,7 @@ pub fn run(kind: Kind, of: &Operands) -> Result<(Tensor, Option<Tensor>)> {
     let (h, c) = (uninit()?, of.c.map(|_| uninit()).transpose()?);
     if !h.is_empty() {
         match of.x.dtype() {
+            DType::F32 => launch::<f32>(kind, of, &h, c.as_ref())?,
             DType::F16 => launch::<half::f16>(kind, of, &h, c.as_ref())?,
             _ => launch::<half::bf16>(kind, of, &h, c.as_ref())?,
         }
@@ -62,11 +66,13 @@ fn launch<T: Element + Float + kernels::cell::Instances>(
     let kernel = kernel.expect("each number of gates has instances");
     let RecurrentWeights { w_ih, w_hh, b_ih, b_hh } = of.weights;
     let given = [(b_ih.is_some(), has::BIAS), (b_hh.is_some(), has::PRODUCT)];
+    let packs = |x, weight| rows_of(x, 16) && rows_of(weight, 16);
     let p = Cell {
         batch: batch as u32,
         input: of.x.shape()[1] as u32,
         hidden: hidden as u32,
         has: given.iter().filter(|(is, _)| *is).fold(0, |bits, (_, bit)| bits | bit),
+        packs: u32::from(packs(of.x, w_ih)) | u32::from(packs(of.h, w_hh)) << 1,
     };
     let args = (
         of.x.view()?,
@@ -83,7 +89,6 @@ fn launch<T: Element + Float + kernels::cell::Instances>(
     let blocks = hidden.div_ceil(CELL_UNITS as usize) as u64;
     let grid = Grid::xyz(blocks, batch.div_ceil(rows(&kernel)) as u64, 1)?
         .shared(cell_shared_bytes(kernel.constant("FRAGMENTS")));
-    // SAFETY: `serves` holds: contiguous tensors of these extents with rows of whole aligned packs. Units are a multiple of a
-    // block's, and the grid covers them and the rows.
+    // SAFETY: `serves` holds: contiguous tensors of these extents with rows of whole words; the grid covers units and rows.
     unsafe { of.x.device().launch(kernel, grid, args) }
 }

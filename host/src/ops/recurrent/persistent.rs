@@ -11,10 +11,10 @@ use crate::launch::Grid;
 use crate::ops::matmul::packed_rows;
 use crate::ops::views::{read, write};
 use crate::tensor::Tensor;
-use cuda_std::Half;
+use cuda_std::Float;
 use cuda_std::kernel::Kernel;
 use kernels_gpu::matmul::repack;
-use kernels_gpu::recurrent::{self as kernels, Ring, Sequence, has};
+use kernels_gpu::recurrent::{self as kernels, COLUMNS, Ring, Sequence, has};
 
 /// Runs the steps of gx `[T, B, G·H]`.
 pub fn run(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -> Result<()> {
@@ -23,20 +23,31 @@ pub fn run(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -> Result<
 
 /// With blocks that give up after so many polls.
 fn patiently(patience: u32, layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -> Result<()> {
+    use kernels::{sequence, sequence_f32};
     match gx.dtype() {
-        DType::F16 => typed::<half::f16>(patience, layer, plan, gx, results),
-        _ => typed::<half::bf16>(patience, layer, plan, gx, results),
+        DType::F32 => {
+            let kernel = &sequence_f32::kernels::<f32>()[plan.index];
+            typed::<f32>(patience, kernel, layer, plan, gx, results)
+        }
+        DType::F16 => {
+            let kernel = &sequence::kernels::<half::f16>()[plan.index];
+            typed::<half::f16>(patience, kernel, layer, plan, gx, results)
+        }
+        _ => {
+            let kernel = &sequence::kernels::<half::bf16>()[plan.index];
+            typed::<half::bf16>(patience, kernel, layer, plan, gx, results)
+        }
     }
 }
 
-/// An exchange in which nothing is received yet, of so many columns that blocks own.
-fn poisoned(device: &Device, plan: &Plan, columns: usize) -> Result<Tensor> {
+/// An exchange in which nothing is received yet, of so many columns that blocks own and numbers of 2^`parts` parts.
+fn poisoned(device: &Device, plan: &Plan, columns: usize, parts: u32) -> Result<Tensor> {
     let exchange = Tensor::uninit(device, DType::U32, &[plan.exchange_words()])?;
     let fill = &kernels::poison::ALL[0];
     let packs = plan.words as u64 / 4;
     let grid =
         Grid::xyz((exchange.len() / plan.words) as u64, packs.div_ceil(fill.bounds.threads.into()), 1)?;
-    let args = (exchange.view_mut()?, packs as u32, columns as u32);
+    let args = (exchange.view_mut()?, packs as u32, columns as u32, parts);
     // SAFETY: whole sub-batches of whole packs.
     unsafe { device.launch(fill, grid, args)? };
     Ok(exchange)
@@ -47,8 +58,9 @@ fn ring(plan: &Plan, times: usize, patience: u32) -> Ring {
     Ring { slots: plan.slots as u32, period: plan.period(times), words: plan.words as u32, patience }
 }
 
-fn typed<T: Element + Half + kernels::sequence::Instances + repack::Instances>(
+fn typed<T: Element + Float + repack::Instances>(
     patience: u32,
+    kernel: &Kernel<kernels::sequence::Args<T>>,
     layer: &Layer,
     plan: &Plan,
     gx: &Tensor,
@@ -56,7 +68,8 @@ fn typed<T: Element + Half + kernels::sequence::Instances + repack::Instances>(
 ) -> Result<()> {
     let device = gx.device();
     let [steps, batch, hidden] = layer.extents();
-    let exchange = poisoned(device, plan, plan.blocks * plan.units)?;
+    let parts = u32::from(gx.dtype() == DType::F32);
+    let exchange = poisoned(device, plan, plan.blocks * plan.units, parts)?;
     let (weight, weight_row) = packed_rows::<T>(layer.op, layer.weights.w_hh)?;
     let given = layer.given()?;
     let strides = results.y.strides();
@@ -72,7 +85,6 @@ fn typed<T: Element + Half + kernels::sequence::Instances + repack::Instances>(
         y_row: strides[1] as i64,
         ring: ring(plan, steps, patience),
     };
-    let kernel: &Kernel<kernels::sequence::Args<T>> = &kernels::sequence::kernels::<T>()[plan.index];
     let slot = device.wait_slot(layer.op)?;
     let c_n = results.c_n.filter(|_| layer.kind == Kind::Lstm);
     let args = (
@@ -98,20 +110,30 @@ fn typed<T: Element + Half + kernels::sequence::Instances + repack::Instances>(
 
 /// Walks the steps backwards.
 pub fn walk_back(layer: &Layer, plan: &Plan, walked: &Walked) -> Result<()> {
+    use kernels::{sequence_back, sequence_back_f32};
     match walked.gx.dtype() {
-        DType::F16 => typed_back::<half::f16>(layer, plan, walked),
-        _ => typed_back::<half::bf16>(layer, plan, walked),
+        DType::F32 => {
+            typed_back::<f32>(&sequence_back_f32::kernels::<f32>()[plan.index], layer, plan, walked)
+        }
+        DType::F16 => {
+            typed_back::<half::f16>(&sequence_back::kernels::<half::f16>()[plan.index], layer, plan, walked)
+        }
+        _ => {
+            typed_back::<half::bf16>(&sequence_back::kernels::<half::bf16>()[plan.index], layer, plan, walked)
+        }
     }
 }
 
-fn typed_back<T: Element + Half + kernels::sequence_back::Instances + repack::Instances>(
+fn typed_back<T: Element + Float + repack::Instances>(
+    kernel: &Kernel<kernels::sequence_back::Args<T>>,
     layer: &Layer,
     plan: &Plan,
     walked: &Walked,
 ) -> Result<()> {
     let device = walked.gx.device();
     let [steps, batch, hidden] = layer.extents();
-    let exchange = poisoned(device, plan, layer.kind.gates() * plan.blocks * plan.units)?;
+    // Blocks own whole chunks of all gates: nothing lies beyond.
+    let exchange = poisoned(device, plan, plan.words * COLUMNS as usize, 0)?;
     let (weight, weight_row) = packed_rows::<T>(layer.op, &layer.turned()?)?;
     let dy = walked.dy.map(words).transpose()?;
     let given = [(dy.is_some(), has::Y), (layer.lengths.is_some(), has::LENGTHS)];
@@ -127,8 +149,6 @@ fn typed_back<T: Element + Half + kernels::sequence_back::Instances + repack::In
         y_row: 0,
         ring: ring(plan, steps + 1, PATIENCE),
     };
-    let kernel: &Kernel<kernels::sequence_back::Args<T>> =
-        &kernels::sequence_back::kernels::<T>()[plan.index];
     let slot = device.wait_slot(layer.op)?;
     let args = (
         weight.view()?,

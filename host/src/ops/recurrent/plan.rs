@@ -9,10 +9,10 @@ use crate::dtype::DType;
 use cuda_std::f16;
 use cuda_std::kernel::Kernel;
 use kernels_gpu::recurrent::{
-    BLOCK_UNITS, CHUNK, CHUNK_WORDS, COLUMNS, FLOAT_UNITS, PACK_UNITS, WARPS, block_backward,
-    block_backward_f32, block_backward_f32_shared_bytes, block_backward_shared_bytes, block_sequence,
-    block_sequence_f32, block_sequence_f32_shared_bytes, block_sequence_shared_bytes, sequence,
-    sequence_back, sequence_back_shared_bytes, sequence_shared_bytes, units, units_back,
+    BLOCK_UNITS, BackForm, CHUNK, CHUNK_WORDS, COLUMNS, FLOAT_UNITS, Form, PACK_UNITS, WARPS, WORDS,
+    block_backward, block_backward_f32, block_backward_f32_shared_bytes, block_backward_shared_bytes,
+    block_sequence, block_sequence_f32, block_sequence_f32_shared_bytes, block_sequence_shared_bytes,
+    sequence, sequence_back, sequence_back_f32, sequence_f32,
 };
 
 /// A way of running a sequence.
@@ -20,7 +20,7 @@ use kernels_gpu::recurrent::{
 pub enum Choice {
     /// One launch for all steps, with all recurrent weights in the registers of each block.
     Block,
-    /// One launch for all steps, with the recurrent weights in the registers of several blocks, which wait for one another.
+    /// One launch for all steps, with the recurrent weights on chip, spread over several blocks, which wait for one another.
     Persistent,
     /// For each step a product and the gates.
     Steps,
@@ -100,14 +100,25 @@ impl Held {
     }
 }
 
-const NO_ROOM: &str = "the recurrent weights do not fit into registers";
+/// What an instance that spreads the weights over blocks is made of; of f32 numbers are multiplied in two parts.
+fn form<A>(kernel: &Kernel<A>, parts: usize) -> Form {
+    let [gates, tiles, pairs, held] = ["GATES", "TILES", "PAIRS", "HELD"].map(|name| kernel.constant(name));
+    Form { gates, tiles, pairs, held, parts }
+}
+
+/// What an instance for the gradient is made of.
+fn form_back<A>(kernel: &Kernel<A>, size: usize) -> BackForm {
+    let [gates, tiles, pairs, held] = ["GATES", "TILES", "PAIRS", "HELD"].map(|name| kernel.constant(name));
+    BackForm { gates, tiles, pairs, held, size }
+}
+
+const NO_ROOM: &str = "the recurrent weights do not fit on chip";
 
 /// Why weights are not spread over blocks.
 fn not_spread(hidden: usize, dtype: DType) -> Option<&'static str> {
     match (hidden, dtype) {
         (0, _) => Some("there are no units"),
-        (_, DType::F32) => Some("tensor cores multiply 16-bit weights only"),
-        (hidden, _) if !hidden.is_multiple_of(2) => {
+        (hidden, DType::F16 | DType::BF16) if !hidden.is_multiple_of(2) => {
             Some("an odd number of units has rows that start between words")
         }
         _ => None,
@@ -240,24 +251,24 @@ impl Plan {
         if let Some(reason) = not_spread(hidden, dtype) {
             return Plan::steps(reason);
         }
-        // Instances of both types are alike.
-        let kernels = sequence::kernels::<f16>();
-        let fits = |index: &usize| {
-            let kernel = &kernels[*index];
-            let columns = kernel.constant("PAIRS") * (WARPS * CHUNK) as usize;
-            kernel.constant("GATES") == kind.gates() && hidden <= columns
+        // Instances of both 16-bit types are alike.
+        let forms: Vec<Form> = match dtype {
+            DType::F32 => sequence_f32::kernels::<f32>().iter().map(|of| form(of, 2)).collect(),
+            _ => sequence::kernels::<f16>().iter().map(|of| form(of, 1)).collect(),
         };
-        let Some(index) = (0..kernels.len()).find(fits) else {
+        let columns = |of: &Form| of.pairs * (WARPS * CHUNK) as usize;
+        let fits = |of: &Form| of.gates == kind.gates() && hidden <= columns(of);
+        let Some(index) = forms.iter().position(fits) else {
             return Plan::steps(NO_ROOM);
         };
-        let tiles = kernels[index].constant("TILES");
-        let units = units(kind.gates(), tiles) as usize;
+        let of = forms[index];
+        let units = of.units() as usize;
         let blocks = hidden.div_ceil(units);
         // What blocks own, and what they read: zeros beyond the units.
-        let read = kernels[index].constant("PAIRS") * WARPS as usize;
-        let words = (blocks * units).div_ceil(CHUNK as usize).max(read) * CHUNK_WORDS as usize;
+        let chunks = (blocks * units).max(columns(&of)).div_ceil(CHUNK as usize);
+        let words = chunks * of.parts * CHUNK_WORDS as usize;
         let plan = Plan { choice: Choice::Persistent, index, units, blocks, words, ..Plan::steps("") };
-        plan.spread(batch, steps, target, |subs| sequence_shared_bytes(kind.gates(), tiles, subs))
+        plan.spread(batch, steps, target, |subs| of.shared_bytes(subs))
     }
 
     /// The gradient: several blocks hold the weights, and wait for one another.
@@ -266,23 +277,26 @@ impl Plan {
         if let Some(reason) = not_spread(hidden, dtype) {
             return Plan::steps(reason);
         }
-        let chunks = hidden.div_ceil(CHUNK as usize);
-        let kernels = sequence_back::kernels::<f16>();
-        let fits = |index: &usize| {
-            let kernel = &kernels[*index];
-            let held = kernel.constant("PAIRS") * WARPS as usize;
-            kernel.constant("GATES") == kind.gates() && kind.gates() * chunks <= held
+        let forms: Vec<BackForm> = match dtype {
+            DType::F32 => sequence_back_f32::kernels::<f32>().iter().map(|of| form_back(of, 4)).collect(),
+            _ => sequence_back::kernels::<f16>().iter().map(|of| form_back(of, 2)).collect(),
         };
-        let Some(index) = (0..kernels.len()).find(fits) else {
+        // Units of a chunk; blocks own whole chunks.
+        let chunk = WORDS as usize * 4 / dtype.size();
+        let owned = |of: &BackForm| hidden.next_multiple_of(chunk.max(of.units() as usize));
+        let fits = |of: &BackForm| {
+            of.gates == kind.gates() && of.gates * owned(of) / chunk <= of.pairs * WARPS as usize
+        };
+        let Some(index) = forms.iter().position(fits) else {
             return Plan::steps(NO_ROOM);
         };
-        let tiles = kernels[index].constant("TILES");
-        let units = units_back(tiles) as usize;
-        let blocks = chunks * CHUNK as usize / units;
-        let words = kind.gates() * chunks * CHUNK_WORDS as usize;
+        let of = forms[index];
+        let units = of.units() as usize;
+        let blocks = owned(&of) / units;
+        let words = of.gates * owned(&of) / chunk * CHUNK_WORDS as usize;
         let plan = Plan { choice: Choice::Persistent, index, units, blocks, words, ..Plan::steps("") };
         // What comes to the initial state is received, too.
-        plan.spread(batch, steps + 1, target, |subs| sequence_back_shared_bytes(kind.gates(), tiles, subs))
+        plan.spread(batch, steps + 1, target, |subs| of.shared_bytes(subs))
     }
 
     /// Deals the batch to groups of its blocks, for so many slots.

@@ -69,10 +69,11 @@ pub struct RecurrentGradients<T = Tensor> {
 /// begins at each row's own last step. Any strides of x, weights and initial states are accepted.
 ///
 /// All steps of a layer and direction run in one launch, with the recurrent weights on chip, while these fit: of up to
-/// 128 units into each block, of f16 and bf16 otherwise spread over blocks that wait for one another (H even, up
-/// to 2048 for a GRU and 1024 for an LSTM, and as many multiprocessors as they need: [`gru_explain`]). Where they do not, each
+/// 128 units into each block, otherwise spread over blocks that wait for one another (up to 2048 units of f16 and bf16, an even
+/// number, and 1024 of f32, and as many multiprocessors as they need: [`gru_explain`]). Where they do not, each
 /// step is a product and a launch for the gates. In one launch h is carried in f32 and rounded where it is
-/// multiplied; by steps it is rounded after each. The same input gives the same bits on the same device.
+/// multiplied; by steps it is rounded after each. Of f32 spread over blocks, a row becomes NaN where its h0 is not finite, and all
+/// of them where w_hh is not. The same input gives the same bits on the same device.
 ///
 /// ```
 /// use warpwright::{Device, Tensor, ops::{self, Recurrent, RecurrentWeights}};
@@ -175,7 +176,6 @@ fn plan(problem: &Problem, choice: Option<Choice>) -> Result<Plan> {
     }
 }
 
-/// Of the gradient, which no blocks that wait for one another compute.
 /// Of the gradient.
 fn plan_back(problem: &Problem, choice: Option<Choice>) -> Result<Plan> {
     let target = Target::of(problem.y.device());

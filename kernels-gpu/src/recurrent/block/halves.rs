@@ -8,7 +8,8 @@ use super::BlockSequence;
 use super::walk::{Operands, Place, shared_bytes, walk};
 use crate::recurrent::exchange::CHUNK;
 use crate::recurrent::has;
-use crate::recurrent::persistent::{WARPS, load_weights};
+use crate::recurrent::persistent::WARPS;
+use crate::recurrent::weights::{Corner, load_weights};
 use cuda_std::prelude::*;
 
 /// Units of a warp.
@@ -104,7 +105,8 @@ pub unsafe fn block_sequence<
     }
     // SAFETY: the caller's contract; of the units of a warp's tiles each is one lane's for each row.
     unsafe {
-        let held = load_weights::<T, GATES, GATES, PAIRS>(weight, first_unit, 0, p.hidden, p.weight_row);
+        let corner = Corner { unit: first_unit, k: 0, hidden: p.hidden, weight_row: p.weight_row };
+        let held = load_weights::<T, GATES, GATES, PAIRS>(weight, corner);
         let mut biases = [[0.0; 2]; GATES];
         for gate in 0..GATES {
             for half in 0..2 {

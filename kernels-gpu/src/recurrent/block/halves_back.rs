@@ -5,7 +5,7 @@ use super::halves::{UNITS, pick, pitch, place};
 use super::walk::Place;
 use super::walk_back::{BackOperands, back_shared_bytes, walk_back};
 use crate::recurrent::exchange::CHUNK;
-use crate::recurrent::persistent::load_weights;
+use crate::recurrent::weights::{Corner, load_weights};
 use cuda_std::prelude::*;
 
 /// Bytes of shared memory.
@@ -65,7 +65,8 @@ pub unsafe fn block_backward<
     }
     // SAFETY: the caller's contract; of the units of a warp's tiles each is one lane's for each row.
     unsafe {
-        let held = load_weights::<T, GATES, GATES, PAIRS>(weight, first_unit, 0, p.hidden, p.weight_row);
+        let corner = Corner { unit: first_unit, k: 0, hidden: p.hidden, weight_row: p.weight_row };
+        let held = load_weights::<T, GATES, GATES, PAIRS>(weight, corner);
         let pitch = const { pitch(PAIRS) };
         let own_pack = column % ROWS as u32 * pitch + turn * 8;
         let product = |dgh: Shared<T>, from: u32| {
