@@ -28,7 +28,7 @@ row_kernels!(
         { LANES: 128, PACKS: 2; threads: 128 },
         { LANES: 128, PACKS: 3; threads: 128, min_blocks: 5 },
         { LANES: 256, PACKS: 2; threads: 256 },
-        { LANES: 256, PACKS: 4; threads: 256 },
+        { LANES: 512, PACKS: 2; threads: 512 },
         { LANES: 512, PACKS: 4; threads: 512 },
         { LANES: 1024, PACKS: 4; threads: 1024 },
     ],

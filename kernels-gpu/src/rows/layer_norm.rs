@@ -42,11 +42,12 @@ impl<T: Float, const JOINS: bool, const DROPS: bool> RowOp<T> for Normalise<JOIN
     fn statistic<E: Elements>(_: (), elements: &E) -> Moments {
         // Differences from one of the elements: their mean is off from it by √(n − 1) standard deviations at most, and so little
         // is lost by a single pass.
-        let (count, from) = (elements.count(), elements.sample());
+        let from = elements.sample();
         let [sum, squares] = elements.sums(0, |[sum, squares], x, _| {
             let off = x[0] - from;
             [sum + off, float::fma(off, off, squares)]
         });
+        let count = elements.count();
         let off = sum * float::rcp(count.max(1.0));
         let (mean, squares) = (from + off, float::fma(-sum, off, squares));
         Moments { count, mean, squares }

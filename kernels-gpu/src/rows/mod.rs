@@ -52,7 +52,7 @@ pub use register_rows::rows_per_block;
 pub use rms_norm::*;
 pub use row::{MAX_ROW_DIMS, RowDim};
 pub use softmax_backward::*;
-pub use staged::{classes, sums_fit};
+pub use staged::{classes, sums_fit, takes_third};
 pub use walked_rows::{side_by_side, walked_shared_bytes};
 
 use crate::dropping::Dropping;

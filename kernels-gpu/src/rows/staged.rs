@@ -32,8 +32,8 @@ pub const fn sums_fit(sums: usize, packs: usize, per_pack: usize) -> bool {
     sums * packs * per_pack <= 64 && packs * per_pack <= 32
 }
 
-/// Whether what an absent input costs is worth code of its own; not where there are no registers left.
-pub(super) const fn splits(sums: usize, packs: usize, per_pack: usize) -> bool {
+/// Whether a kernel takes a third input: not where sums leave no registers for it.
+pub const fn takes_third(sums: usize, packs: usize, per_pack: usize) -> bool {
     !(sums * packs * per_pack == 64 && per_pack == 4)
 }
 

@@ -8,7 +8,7 @@
 //! Where rows begin at any place of a pack, a block has those that begin at the same: one in 2, 4 or 8, its neighbours the others.
 //! A pack is fetched as soon as the one in its place has been done with, so that copies are under way all the time.
 
-use super::staged::{Of, Share, Staged, classes, splits};
+use super::staged::{Of, Share, Staged, classes, takes_third};
 use super::statistic::Statistic;
 use super::{Operands, Params, RowOp, given};
 use core::marker::PhantomData;
@@ -108,7 +108,7 @@ pub(super) unsafe fn run<
             vectors = staged.vectors;
             if is_there {
                 // Twice, so that an input that is not there costs nothing.
-                if const { Op::INPUTS == 3 && splits(Op::SUMS, PACKS, T::PER_PACK) } && !has_all {
+                if const { Op::INPUTS == 3 } && (!has_all || !takes_third(Op::SUMS, PACKS, T::PER_PACK)) {
                     staged.results::<Op, 1>(known, total, &mut sums, step);
                 } else {
                     staged.results::<Op, 0>(known, total, &mut sums, step);

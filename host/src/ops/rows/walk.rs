@@ -1,7 +1,7 @@
 //! Whether rows are walked, by which instance, and by how many blocks. Pure arithmetic.
 
 use super::plan::{Cut, RowShape};
-use kernels_gpu::rows::{classes, side_by_side, sums_fit, walked_shared_bytes};
+use kernels_gpu::rows::{classes, side_by_side, sums_fit, takes_third, walked_shared_bytes};
 
 /// Rows of a block where there is nothing to add up along columns: enough that reading the vectors costs little, and few
 /// enough that multiprocessors that are done early find more. Vectors of rows that are not aligned are read by single elements,
@@ -102,6 +102,7 @@ impl Walk {
         shape.packed == (self.cut == Cut::Packs)
             && lanes * packs >= self.packs()
             && sums_fit(self.sums, packs, self.per_pack)
+            && (self.inputs < 3 || takes_third(self.sums, packs, self.per_pack))
             && shape.shared_bytes(self.inputs) + SCRATCH <= shared
     }
 
