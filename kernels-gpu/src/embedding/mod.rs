@@ -9,7 +9,8 @@
 //! | `tokens` | reads a token, and records one that has no row in the table |
 //! | `boundaries` | where packed sequences begin |
 //! | `lookup` | the kernels of the forward pass |
-//! | `words` | the forward pass for rows that packs do not fit |
+//! | `windows` | the forward pass for rows of 16-bit elements that packs do not fit |
+//! | `words` | and of f32 |
 //! | `few` | both gradients of few tokens |
 //! | `sort` | sorts the tokens, for the gradient of wte |
 //! | `sums` | dwte: sums of dy over the tokens of each row |
@@ -29,6 +30,7 @@ mod sort;
 mod sums;
 mod tokens;
 mod unit;
+mod windows;
 mod words;
 
 pub use boundaries::{Boundaries, KeptColumns, kept_columns, read_boundaries};
@@ -38,6 +40,7 @@ pub use positions::*;
 pub use sort::*;
 pub use sums::*;
 pub use tokens::{FAULT_BITS, Tokens, token_kind};
+pub use windows::{Windows, lookup_windows};
 pub use words::{Words, lookup_words, strips};
 
 /// Every pack is one load: with positions two for each unit, and of dy as many as are in flight.

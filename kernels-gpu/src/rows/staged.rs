@@ -136,7 +136,7 @@ impl<'a, T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, 
     #[inline(always)]
     fn slot(&self, at: u32, input: usize, i: usize) -> u32 {
         let mut place = at + i as u32 * Self::STEP;
-        if const { DEPTH % PACKS != 0 } && place >= Self::OF_INPUT {
+        if const { !DEPTH.is_multiple_of(PACKS) } && place >= Self::OF_INPUT {
             place -= Self::OF_INPUT;
         }
         place + input as u32 * Self::OF_INPUT
@@ -208,7 +208,7 @@ impl<'a, T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, 
     #[inline(always)]
     pub unsafe fn clear<Op: RowOp<T>>(&self) {
         // A pack of the ring may be any of a row.
-        let everywhere = const { DEPTH % PACKS != 0 };
+        let everywhere = const { !DEPTH.is_multiple_of(PACKS) };
         for slot in 0..DEPTH {
             for input in 0..Op::INPUTS {
                 if self.is_given(input) && (everywhere || !self.has_pack(slot % PACKS)) {

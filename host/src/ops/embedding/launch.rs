@@ -13,10 +13,14 @@ use crate::tensor::Tensor;
 use cuda_std::divide::Divisor;
 use cuda_std::kernel::Kernel;
 use cuda_std::{Float, Global, warp};
-use kernels_gpu::embedding::{self as kernels, FAULT_BITS, Lookup, Tokens, Words, strips, token_kind};
+use kernels_gpu::embedding::{
+    self as kernels, FAULT_BITS, Lookup, Tokens, Windows, Words, strips, token_kind,
+};
 
 /// Bytes of a row that words are for: a warp has one row, and with fewer most of its lanes would have none.
 const LEAST_BYTES: usize = 128;
+/// Packs of a row that windows are for: a warp has one row, and with fewer most of its lanes would have none.
+const LEAST_WINDOWS: usize = 16;
 /// Units of a launch: kernels count in 31 bits.
 const MOST_UNITS: usize = 1 << 30;
 
@@ -48,6 +52,7 @@ where
     T: Element
         + Float
         + kernels::lookup_packs::Instances
+        + kernels::lookup_windows::Instances
         + kernels::lookup_words::Instances
         + kernels::lookup_elements::Instances,
 {
@@ -67,6 +72,21 @@ where
     // Below: the operands match the problem, of which the pieces are; the grids cover these. Tensors are freed in the
     // order of their streams, which `adopted` has made wait for one another.
     match layout::<T>(problem, &wte, all.as_ref(), of_steps.as_ref(), y) {
+        Layout::Windows => {
+            let kernel = &kernels::lookup_windows::kernels::<T>()[with_wpe];
+            let offset = positions.map_or(0, |positions| positions.offset);
+            let rows = all.as_ref().map_or(0, |all| all.shape()[0]);
+            let wpe = read::<T>(all.as_ref())?;
+            let packs = kernel.constant("PACKS") * warp::SIZE as usize;
+            for piece in windows(problem, T::PER_PACK, packs, MOST_UNITS, [offset, rows]) {
+                let warps = u64::from(kernel.bounds.threads / warp::SIZE);
+                let grid = Grid::covering(u64::from(piece.lookup.units), warps)?;
+                // SAFETY: as above.
+                unsafe {
+                    device.launch(kernel, grid, (words, starts, of_wte, wpe, of_y, slot.view(), piece))?
+                };
+            }
+        }
         Layout::Words => {
             let kernels = kernels::lookup_words::kernels::<T>();
             let of_row = |words: usize| strips(problem.cols, words, T::PER_WORD);
@@ -115,6 +135,8 @@ where
 enum Layout {
     /// All rows begin and end with a pack, and their columns lie side by side.
     Packs,
+    /// The tables and y begin with a pack, and their columns lie side by side.
+    Windows,
     /// The tables and y begin with a word, and their columns lie side by side.
     Words,
     /// Anyhow.
@@ -142,10 +164,17 @@ fn layout<T: Float>(
         && problem.cols.is_multiple_of(T::PER_PACK)
         && whole(wte_strides)
         && of_steps.is_none_or(|wpe| aligned(wpe) && whole(wpe_strides));
-    let words = problem.cols * size_of::<T>() >= LEAST_BYTES && [y, wte].into_iter().chain(all).all(in_words);
+    // Words of 16-bit elements lie across two: more loads than packs take.
+    let words = T::PER_WORD == 1
+        && problem.cols * size_of::<T>() >= LEAST_BYTES
+        && [y, wte].into_iter().chain(all).all(in_words);
+    let windows = T::PER_WORD == 2
+        && problem.cols >= LEAST_WINDOWS * T::PER_PACK
+        && [y, wte].into_iter().chain(all).all(aligned);
     match packs {
         true => Layout::Packs,
         false if words => Layout::Words,
+        false if windows => Layout::Windows,
         false => Layout::Elements,
     }
 }
@@ -195,6 +224,32 @@ fn pieces(problem: &Problem, per_row: usize, most: usize) -> impl Iterator<Item 
         per_row: divisor(per_row),
         sequences: problem.packed.map_or(0, |packed| packed.sequences as u32),
         positions: problem.packed.map_or(0, |packed| packed.most as u32),
+        unused: 0,
+    })
+}
+
+/// The launches for strips of so many packs of `unit` elements: whole rows, at most `most` strips. `offset` is the first
+/// step's row of a table of positions with so many rows.
+fn windows(
+    problem: &Problem,
+    unit: usize,
+    packs: usize,
+    most: usize,
+    [offset, rows]: [usize; 2],
+) -> impl Iterator<Item = Windows> {
+    let len = |rows: usize, [row, _]: [isize; 2]| {
+        rows.checked_sub(1).map_or(0, |last| (last as isize * row) as i64 + problem.cols as i64)
+    };
+    let (wte_len, wpe_len) = (len(problem.vocabulary, problem.wte_strides), len(rows, problem.wpe_strides));
+    let wpe_first = offset as i64 * problem.wpe_strides[0] as i64;
+    let cols = problem.cols as u32;
+    let strips = (problem.cols / unit).div_ceil(packs);
+    pieces(problem, strips, most).map(move |lookup| Windows {
+        lookup,
+        wte_len,
+        wpe_len,
+        wpe_first,
+        cols,
         unused: 0,
     })
 }
@@ -272,6 +327,24 @@ mod tests {
                 next += piece.units / per_row as u32;
             }
             assert_eq!(next, 15, "{unit} {most}");
+        }
+    }
+
+    #[test]
+    fn windows_cover_their_rows_and_know_where_their_tables_end() {
+        let problem = problem(&[3, 5], &[7, 1003]);
+        for (most, strips) in [(1 << 30, 2), (7, 2), (1, 2)] {
+            let mut next = 0;
+            for piece in windows(&problem, 8, 64, most, [2, 9]) {
+                assert_eq!(
+                    (piece.lookup.first, piece.lookup.per_row.value(), piece.cols),
+                    (next, strips, 1003)
+                );
+                assert!(piece.lookup.units.is_multiple_of(strips) && piece.lookup.units > 0);
+                assert_eq!((piece.wte_len, piece.wpe_len, piece.wpe_first), (7 * 1003, 1003, 0));
+                next += piece.lookup.units / strips;
+            }
+            assert_eq!(next, 15, "{most}");
         }
     }
 
