@@ -167,6 +167,13 @@ on_each_device! {
             (DType::BF16, [300, 4104]),
             (DType::F32, [300, 4100]),
             (DType::F32, [266, 8200]),
+            (DType::BF16, [40, 200]),
+            (DType::F16, [70, 769]),
+            (DType::BF16, [20, 1023]),
+            (DType::F32, [17, 4095]),
+            (DType::BF16, [9, 8191]),
+            (DType::F32, [9, 8193]),
+            (DType::BF16, [3, 17_000]),
         ] {
             let x = Layout::Dense.random(device, dtype, shape, (-6.0, 6.0), &mut random)?;
             let residual = Layout::Dense.random(device, dtype, shape, (-6.0, 6.0), &mut random)?;
@@ -176,6 +183,23 @@ on_each_device! {
             check(&x, &parameters, Layout::Dense, "walked")?;
             check_add([&x, &residual], Some(&input_bias), &parameters, Layout::Dense, "walked")?;
             check_rms(&x, Some(&weight), 1e-5, Layout::Dense, "walked")?;
+        }
+        Ok(())
+    }
+
+    /// Rows that begin at every place of a pack, of any length, without gaps, with gaps, and behind an offset.
+    fn rows_that_are_covered_by_packs_are_right(device: &Device) -> Result<()> {
+        let mut random = Random::new(207);
+        for turn in 0..24 {
+            let (rows, cols) = (1 + random.below(40) as usize, 500 + random.below(600) as usize);
+            let (dtype, layout) = (DTYPES[1 + turn % 2], [Layout::Dense, Layout::Offset(3), Layout::Padded(0, 8)][turn % 3]);
+            let x = layout.random(device, dtype, [rows, cols], (-6.0, 6.0), &mut random)?;
+            let residual = layout.random(device, dtype, [rows, cols], (-6.0, 6.0), &mut random)?;
+            let mut vector = || floats(device, dtype, &[cols], &random.floats(cols, -2.0, 2.0));
+            let (weight, bias, input_bias) = (vector()?, vector()?, vector()?);
+            let parameters = LayerNorm { weight: Some(&weight), bias: Some(&bias), eps: 1e-5 };
+            check(&x, &parameters, layout, "covered")?;
+            check_add([&x, &residual], Some(&input_bias), &parameters, layout, "covered")?;
         }
         Ok(())
     }

@@ -175,6 +175,29 @@ on_each_device! {
         check_rms(&of, Layout::Dense, "long")
     }
 
+    /// Rows that begin at every place of a pack, of any length, without gaps, with gaps, and behind an offset.
+    fn rows_that_are_covered_by_packs_are_right(device: &Device) -> Result<()> {
+        let mut random = Random::new(227);
+        for turn in 0..30 {
+            let (rows, cols) = (1 + random.below(40) as usize, 16 + random.below(700) as usize);
+            let layout = [Layout::Dense, Layout::Offset(3), Layout::Padded(0, 8)][turn % 3];
+            let (dtype, given) = (DTYPES[turn % 3], (turn % 2 == 0, turn % 5 > 0));
+            let of = Operands::random(device, dtype, [rows, cols], [layout; 2], given, &mut random)?;
+            check(&of, layout, "covered")?;
+            check_rms(&of, layout, "covered")?;
+        }
+        // Wide rows, whose sums take most registers.
+        for (dtype, shape, has_dsum) in [
+            (DType::BF16, [5, 16_384], true), (DType::F16, [3, 16_000], false), (DType::F32, [3, 16_384], true),
+            (DType::F32, [5, 9000], false), (DType::BF16, [9, 4095], true), (DType::F32, [9, 4095], false),
+        ] {
+            let of = Operands::random(device, dtype, shape, [Layout::Dense; 2], (has_dsum, true), &mut random)?;
+            check(&of, Layout::Dense, "wide")?;
+            check_rms(&of, Layout::Dense, "wide")?;
+        }
+        Ok(())
+    }
+
     /// Enough rows for several blocks, each of which walks several.
     fn many_rows_are_summed_in_the_same_order_each_time(device: &Device) -> Result<()> {
         let mut random = Random::new(222);

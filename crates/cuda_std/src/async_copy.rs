@@ -71,8 +71,8 @@ impl<T: Copy> Shared<T> {
     }
 
     /// Starts to copy elements `low..high` of the pack at element `from` of `source` to the same places of the pack at
-    /// element `index`. What the others of the target become is not defined: elements in front of `low` may be read, and
-    /// the checker takes none of them for written.
+    /// element `index`. What the others of the target become is not defined: elements in front of `low` may be read, those
+    /// from `high` on become zeros, and the checker takes none of them for written.
     ///
     /// # Safety
     /// As [`Self::copy_pack_async`] for the elements `low..high` of a pack, `low` below `high`. Those in front of `low`

@@ -39,6 +39,13 @@ pub fn opaque(word: u32) -> u32 {
     crate::imp::bits::opaque(word)
 }
 
+/// [`opaque`] that stays where it is: what is computed from it is not moved in front of a loop, and what it is computed from
+/// not down to where it is used. No instruction.
+#[inline(always)]
+pub fn pinned(word: u32) -> u32 {
+    crate::imp::bits::pinned(word)
+}
+
 /// At the head of a loop's body: keeps the assembler, too, from unrolling it, whatever it knows of the number of turns. No
 /// instruction.
 #[inline(always)]

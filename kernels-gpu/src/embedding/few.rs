@@ -8,12 +8,14 @@
 
 use super::boundaries::step;
 use super::tokens::{Tokens, record};
-use super::unit::{add, load, store, with_packs};
+use super::unit::{Elements, Packs, Unit};
 use cuda_std::divide::Divisor;
 use cuda_std::prelude::*;
 
 /// The most tokens for which this is meant: each warp looks at all of them.
 pub const FEW: u32 = 128;
+/// Elements of a lane where rows are not whole packs.
+pub const FEW_ELEMENTS: usize = 4;
 /// Loads of a thread in flight.
 const DEPTH: usize = 8;
 /// Warps of a block.
@@ -37,7 +39,7 @@ pub struct FewSums {
     pub strips: u32,
     /// How many packed sequences there are; 0 where sequences are of one length.
     pub sequences: u32,
-    /// Strips of a row: 32 units each.
+    /// Strips of a row.
     pub per_row: Divisor,
     /// Fills the struct, which has no padding.
     pub unused: u32,
@@ -61,7 +63,7 @@ pub unsafe fn sum_few_packs<T: Float>(
     p: FewSums,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { with_packs!(sum_few::<T>(tokens, starts, dy, [dwte, dwpe], fault, &p)) }
+    unsafe { sum_few::<T, Packs>(tokens, starts, dy, [dwte, dwpe], fault, &p) }
 }
 
 /// Elements.
@@ -79,11 +81,11 @@ pub unsafe fn sum_few_elements<T: Float>(
     p: FewSums,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { sum_few::<T, 1>(tokens, starts, dy, [dwte, dwpe], fault, &p) }
+    unsafe { sum_few::<T, Elements<FEW_ELEMENTS>>(tokens, starts, dy, [dwte, dwpe], fault, &p) }
 }
 
 #[inline(always)]
-unsafe fn sum_few<T: Float, const UNIT: usize>(
+unsafe fn sum_few<T: Float, U: Unit<T>>(
     tokens: Global<u32>,
     starts: Global<u32>,
     dy: Global<T>,
@@ -97,9 +99,9 @@ unsafe fn sum_few<T: Float, const UNIT: usize>(
         return;
     }
     let (row, within) = p.per_row.div_rem(strip);
-    let column = (within * warp::SIZE + lane) * UNIT as u32;
-    let (inside, of_positions) = (column < p.cols, row >= p.rows);
-    let mut sums = [0.0; UNIT];
+    let column = U::column(within, lane);
+    let (inside, of_positions) = (p.cols.saturating_sub(column), row >= p.rows);
+    let mut sums = [0.0; 8];
     let mut first = 0;
     // SAFETY: the caller's contract; tokens and columns beyond the last are not accessed.
     unsafe {
@@ -120,21 +122,21 @@ unsafe fn sum_few<T: Float, const UNIT: usize>(
             }
             let mut left = warp::warp_vote_ballot(warp::FULL, chosen);
             while left != 0 {
-                let mut units = [[0; 4]; DEPTH];
+                let mut units = [U::NOTHING; DEPTH];
                 for i in 0..DEPTH {
                     let place =
                         (first + (left.trailing_zeros() & 31)) as usize * p.cols as usize + column as usize;
-                    units[i] = load::<T, UNIT>(dy, inside && left != 0, place);
+                    units[i] = U::load(dy, if left != 0 { inside } else { 0 }, place);
                     left &= left.wrapping_sub(1);
                 }
                 for i in 0..DEPTH {
-                    add::<T, UNIT>(&mut sums, units[i]);
+                    U::add(&mut sums, units[i]);
                 }
             }
             first += warp::SIZE;
         }
         let [dwte, dwpe] = gradients;
         let (gradient, row) = if of_positions { (dwpe, row - p.rows) } else { (dwte, row) };
-        store(gradient, inside, row as usize * p.cols as usize + column as usize, sums);
+        U::store(gradient, inside, row as usize * p.cols as usize + column as usize, sums);
     }
 }

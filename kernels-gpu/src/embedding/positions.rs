@@ -6,7 +6,7 @@
 //!
 //! Launch: grid (units of dwpe, groups). Floor: dy and dwpe once.
 
-use super::unit::{add, load, store, store_partials, with_packs};
+use super::unit::{Elements, Packs, Unit};
 use cuda_std::prelude::*;
 
 /// Loads of a thread in flight.
@@ -31,7 +31,7 @@ pub struct PositionSums {
 }
 cuda_std::plain_parameter!(PositionSums);
 
-/// Packs: rows of whole packs, aligned.
+/// Packs: sequences of whole packs, aligned, and of packed ones every row.
 ///
 /// # Safety
 /// dy, dwpe and, with several groups, `partials` hold what `p` says; where PACKED is 1, `starts` the boundaries of the
@@ -49,7 +49,7 @@ pub unsafe fn sum_positions_packs<T: Float, const PACKED: usize>(
     p: PositionSums,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { with_packs!(sum_positions::<T, PACKED>(starts, dy, dwpe, partials, &p)) }
+    unsafe { sum_positions::<T, Packs, PACKED>(starts, dy, dwpe, partials, &p) }
 }
 
 /// Elements.
@@ -69,32 +69,32 @@ pub unsafe fn sum_positions_elements<T: Float, const PACKED: usize>(
     p: PositionSums,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { sum_positions::<T, PACKED, 1>(starts, dy, dwpe, partials, &p) }
+    unsafe { sum_positions::<T, Elements<1>, PACKED>(starts, dy, dwpe, partials, &p) }
 }
 
 #[inline(always)]
-unsafe fn sum_positions<T: Float, const PACKED: usize, const UNIT: usize>(
+unsafe fn sum_positions<T: Float, U: Unit<T>, const PACKED: usize>(
     starts: Global<u32>,
     dy: Global<T>,
     dwpe: GlobalMut<T>,
     partials: GlobalMut<f32>,
     p: &PositionSums,
 ) {
-    let at = thread::index_1d() * UNIT as u64;
+    let at = thread::index_1d() * U::COUNT as u64;
     let group = thread::block_idx_y() as u64;
     let inside = at >= p.first && at - p.first < p.sequence;
     let within = if inside { at - p.first } else { 0 };
-    let mut sums = [0.0; UNIT];
+    let mut sums = [0.0; 8];
     let mut sequence = group * p.per_group;
     let end = (sequence + p.per_group).min(if inside { p.sequences } else { 0 });
     // SAFETY: the caller's contract; sequences and elements beyond the last are not accessed.
     unsafe {
         while sequence < end {
-            let mut units = [[0; 4]; DEPTH as usize];
+            let mut units = [U::NOTHING; DEPTH as usize];
             if const { PACKED == 0 } {
                 for i in 0..DEPTH {
                     let place = (sequence + i) * p.sequence + within;
-                    units[i as usize] = load::<T, UNIT>(dy, sequence + i < end, place as usize);
+                    units[i as usize] = U::load(dy, (sequence + i < end) as u32, place as usize);
                 }
             } else {
                 // The last boundary stands for those behind it: sequences without elements.
@@ -103,19 +103,19 @@ unsafe fn sum_positions<T: Float, const PACKED: usize, const UNIT: usize>(
                 for i in 0..DEPTH {
                     let next = boundary(i + 1);
                     let place = start + within;
-                    units[i as usize] = load::<T, UNIT>(dy, place < next, place as usize);
+                    units[i as usize] = U::load(dy, (place < next) as u32, place as usize);
                     start = next;
                 }
             }
             for i in 0..DEPTH {
-                add::<T, UNIT>(&mut sums, units[i as usize]);
+                U::add(&mut sums, units[i as usize]);
             }
             sequence += DEPTH;
         }
         if inside && thread::grid_dim_y() > 1 {
-            store_partials(partials, true, (group * p.sequence + within) as usize, sums);
+            U::store_partials(partials, 1, (group * p.sequence + within) as usize, sums);
         } else {
-            store(dwpe, at < p.len && group == 0, at as usize, sums);
+            U::store(dwpe, (at < p.len && group == 0) as u32, at as usize, sums);
         }
     }
 }

@@ -9,12 +9,14 @@
 //!
 //! The order of additions depends on the tokens alone: the same input gives the same bits.
 
-use super::unit::{add, load, load_partials, store, store_partials, with_packs};
+use super::unit::{Elements, Packs, Unit};
 use cuda_std::divide::Divisor;
 use cuda_std::prelude::*;
 
 /// Sorted tokens of a piece.
 pub const PIECE: u32 = 64;
+/// Elements of a lane where rows are not whole packs.
+pub const SUM_ELEMENTS: usize = 8;
 /// Warps of a block.
 const WARPS: u32 = 4;
 /// Loads of a thread in flight.
@@ -33,7 +35,7 @@ pub struct Sums {
     pub cols: u32,
     /// Strips of all pieces, or of all rows: a warp each.
     pub strips: u32,
-    /// Strips of one: 32 units.
+    /// Strips of one.
     pub per_row: Divisor,
 }
 cuda_std::plain_parameter!(Sums);
@@ -53,14 +55,14 @@ pub unsafe fn sum_pieces_packs<T: Float>(
     p: Sums,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { with_packs!(sum_pieces::<T>(keys, indices, dy, dwte, partials, &p)) }
+    unsafe { sum_pieces::<T, Packs>(keys, indices, dy, dwte, partials, &p) }
 }
 
 /// Sums the pieces; elements.
 ///
 /// # Safety
 /// As [`sum_pieces_packs()`](fn@sum_pieces_packs).
-#[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 128 }])]
+#[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 128, min_blocks: 5 }])]
 pub unsafe fn sum_pieces_elements<T: Float>(
     keys: Global<u32>,
     indices: Global<u32>,
@@ -70,7 +72,7 @@ pub unsafe fn sum_pieces_elements<T: Float>(
     p: Sums,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { sum_pieces::<T, 1>(keys, indices, dy, dwte, partials, &p) }
+    unsafe { sum_pieces::<T, Elements<SUM_ELEMENTS>>(keys, indices, dy, dwte, partials, &p) }
 }
 
 /// Writes the rows that `sum_pieces` has not; packs.
@@ -86,7 +88,7 @@ pub unsafe fn finish_rows_packs<T: Float>(
     p: Sums,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { with_packs!(finish_rows::<T>(starts, partials, dwte, &p)) }
+    unsafe { finish_rows::<T, Packs>(starts, partials, dwte, &p) }
 }
 
 /// Writes the rows that `sum_pieces` has not; elements.
@@ -101,7 +103,7 @@ pub unsafe fn finish_rows_elements<T: Float>(
     p: Sums,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { finish_rows::<T, 1>(starts, partials, dwte, &p) }
+    unsafe { finish_rows::<T, Elements<SUM_ELEMENTS>>(starts, partials, dwte, &p) }
 }
 
 /// Where a piece's partial sum of a column is: of the run from before it, or of the one that begins in it.
@@ -112,15 +114,15 @@ fn partial(p: &Sums, piece: u32, began_before: bool, column: u32) -> usize {
 
 /// This warp's strip: which piece or row, and its lane's first column.
 #[inline(always)]
-fn strip<const UNIT: usize>(p: &Sums) -> Option<(u32, u32)> {
+fn strip<T: Float, U: Unit<T>>(p: &Sums) -> Option<(u32, u32)> {
     let strip = thread::block_idx_x() * WARPS + warp::warp_id();
     let (row, within) = p.per_row.div_rem(strip);
-    let column = (within * warp::SIZE + warp::lane_id()) * UNIT as u32;
+    let column = U::column(within, warp::lane_id());
     if strip < p.strips { Some((row, column)) } else { None }
 }
 
 #[inline(always)]
-unsafe fn sum_pieces<T: Float, const UNIT: usize>(
+unsafe fn sum_pieces<T: Float, U: Unit<T>>(
     keys: Global<u32>,
     indices: Global<u32>,
     dy: Global<T>,
@@ -129,15 +131,15 @@ unsafe fn sum_pieces<T: Float, const UNIT: usize>(
     p: &Sums,
 ) {
     // A whole warp leaves, so the shuffles below are full.
-    let Some((piece, column)) = strip::<UNIT>(p) else { return };
-    let inside = column < p.cols;
+    let Some((piece, column)) = strip::<T, U>(p) else { return };
+    let left = p.cols.saturating_sub(column);
     let (start, end) = (piece * PIECE, (piece * PIECE + PIECE).min(p.tokens));
     // SAFETY: the caller's contract; tokens beyond the piece are not looked at, columns beyond the last not accessed.
     // A run that lies within a piece is written by that piece alone.
     unsafe {
         let mut key = keys.get(start as usize);
         let mut began_before = start > 0 && keys.get(start as usize - 1) == key;
-        let mut sums = [0.0; UNIT];
+        let mut sums = [0.0; 8];
         let mut at = start;
         while at < end {
             // Each lane holds a token of the next 32.
@@ -145,28 +147,28 @@ unsafe fn sum_pieces<T: Float, const UNIT: usize>(
             let (my_key, my_index) = (keys.get(mine), indices.get(mine));
             let mut turn = 0;
             while turn < warp::SIZE && at + turn < end {
-                let mut units = [[0; 4]; DEPTH as usize];
+                let mut units = [U::NOTHING; DEPTH as usize];
                 for i in 0..DEPTH {
                     let (index, _) = warp::warp_shuffle_idx(warp::FULL, my_index, turn + i, warp::SIZE);
-                    let when = inside && at + turn + i < end;
+                    let left = if at + turn + i < end { left } else { 0 };
                     let place = index as usize * p.cols as usize + column as usize;
-                    units[i as usize] = load::<T, UNIT>(dy, when, place);
+                    units[i as usize] = U::load(dy, left, place);
                 }
                 for i in 0..DEPTH {
                     let (next, _) = warp::warp_shuffle_idx(warp::FULL, my_key, turn + i, warp::SIZE);
                     if at + turn + i < end {
                         if next != key {
                             // The run ends here.
-                            let when = inside && key < p.rows;
+                            let left = if key < p.rows { left } else { 0 };
                             if began_before {
-                                store_partials(partials, when, partial(p, piece, true, column), sums);
+                                U::store_partials(partials, left, partial(p, piece, true, column), sums);
                             } else {
                                 let place = key as usize * p.cols as usize + column as usize;
-                                store(dwte, when, place, sums);
+                                U::store(dwte, left, place, sums);
                             }
-                            (key, began_before, sums) = (next, false, [0.0; UNIT]);
+                            (key, began_before, sums) = (next, false, [0.0; 8]);
                         }
-                        add::<T, UNIT>(&mut sums, units[i as usize]);
+                        U::add(&mut sums, units[i as usize]);
                     }
                 }
                 turn += DEPTH;
@@ -174,50 +176,50 @@ unsafe fn sum_pieces<T: Float, const UNIT: usize>(
             at += warp::SIZE;
         }
         let goes_on = end < p.tokens && keys.get(end as usize) == key;
-        let when = inside && key < p.rows;
+        let left = if key < p.rows { left } else { 0 };
         if began_before || goes_on {
-            store_partials(partials, when, partial(p, piece, began_before, column), sums);
+            U::store_partials(partials, left, partial(p, piece, began_before, column), sums);
         } else {
-            store(dwte, when, key as usize * p.cols as usize + column as usize, sums);
+            U::store(dwte, left, key as usize * p.cols as usize + column as usize, sums);
         }
     }
 }
 
 #[inline(always)]
-unsafe fn finish_rows<T: Float, const UNIT: usize>(
+unsafe fn finish_rows<T: Float, U: Unit<T>>(
     starts: Global<u32>,
     partials: Global<f32>,
     dwte: GlobalMut<T>,
     p: &Sums,
 ) {
-    let Some((row, column)) = strip::<UNIT>(p) else { return };
-    let inside = column < p.cols;
+    let Some((row, column)) = strip::<T, U>(p) else { return };
+    let left = p.cols.saturating_sub(column);
     // SAFETY: the caller's contract; columns beyond the last are not accessed. Every piece of a run that was cut has
     // written its partial sum.
     unsafe {
         let (start, end) = (starts.get(row as usize), starts.get(row as usize + 1));
-        let mut sums = [0.0; UNIT];
+        let mut sums = [0.0; 8];
         if start < end {
             let (first, last) = (start / PIECE, (end - 1) / PIECE);
             if first == last {
                 return; // within a piece
             }
-            sums = load_partials(partials, inside, partial(p, first, false, column));
+            sums = U::load_partials(partials, left, partial(p, first, false, column));
             let mut piece = first + 1;
             while piece <= last {
-                let mut parts = [[0.0; UNIT]; DEPTH as usize];
+                let mut parts = [[0.0; 8]; DEPTH as usize];
                 for i in 0..DEPTH {
-                    let when = inside && piece + i <= last;
-                    parts[i as usize] = load_partials(partials, when, partial(p, piece + i, true, column));
+                    let left = if piece + i <= last { left } else { 0 };
+                    parts[i as usize] = U::load_partials(partials, left, partial(p, piece + i, true, column));
                 }
                 for i in 0..DEPTH as usize {
-                    for j in 0..UNIT {
+                    for j in 0..U::COUNT {
                         sums[j] += parts[i][j]; // what is not there adds 0
                     }
                 }
                 piece += DEPTH;
             }
         }
-        store(dwte, inside, row as usize * p.cols as usize + column as usize, sums);
+        U::store(dwte, left, row as usize * p.cols as usize + column as usize, sums);
     }
 }

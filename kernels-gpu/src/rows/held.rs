@@ -314,6 +314,17 @@ impl<T: Float, const LANES: usize, const PACKS: usize> Elements for Held<'_, T, 
     }
 
     #[inline(always)]
+    fn sample(&self) -> f32 {
+        let mut sample = self.loose[0][0];
+        for i in 0..PACKS {
+            if i == 0 && self.has_pack(0) {
+                sample = T::pair(self.inputs[0][i], 0)[0];
+            }
+        }
+        sample
+    }
+
+    #[inline(always)]
     fn sums<const K: usize>(
         &self,
         pass: usize,

@@ -1,7 +1,7 @@
 //! y = (x − mean)/√(variance + ε)·weight + bias, with mean and variance (of n, not n − 1) of the row.
 //!
 //! Inputs: x. Vectors: weight and bias, both optional. Results: y; mean and rstd = 1/√(variance + ε), f32 [rows].
-//! The variance comes from differences from the mean: first those of a thread, then of the means of the parts. A NaN
+//! The variance comes from differences: those of a thread's elements from one of them, then of the means of the parts. A NaN
 //! or an infinity in a row makes the row NaN. Floor: 2·bytes.
 
 use super::statistic::Moments;
@@ -40,13 +40,16 @@ impl<T: Float, const JOINS: bool, const DROPS: bool> RowOp<T> for Normalise<JOIN
 
     #[inline(always)]
     fn statistic<E: Elements>(_: (), elements: &E) -> Moments {
-        let count = elements.count();
-        let [sum] = elements.sums(0, |[sum], x, _| [sum + x[0]]);
-        let mean = sum * float::rcp(count.max(1.0));
-        let [squares] = elements.sums(1, |[sum], x, _| {
-            let off = x[0] - mean;
-            [float::fma(off, off, sum)]
+        // Differences from one of the elements: their mean is off from it by √(n − 1) standard deviations at most, and so little
+        // is lost by a single pass.
+        let from = elements.sample();
+        let [sum, squares] = elements.sums(0, |[sum, squares], x, _| {
+            let off = x[0] - from;
+            [sum + off, float::fma(off, off, squares)]
         });
+        let count = elements.count();
+        let off = sum * float::rcp(count.max(1.0));
+        let (mean, squares) = (from + off, float::fma(-sum, off, squares));
         Moments { count, mean, squares }
     }
 
@@ -87,7 +90,7 @@ row_kernels!(
         { LANES: 8, PACKS: 2; threads: 128, min_blocks: 4 },
         { LANES: 8, PACKS: 4; threads: 128, min_blocks: 4 },
         { LANES: 16, PACKS: 3; threads: 128 },
-        { LANES: 16, PACKS: 4; threads: 128 },
+        { LANES: 16, PACKS: 4; threads: 128, min_blocks: 6 },
         { LANES: 32, PACKS: 3; threads: 128 },
         { LANES: 32, PACKS: 4; threads: 128 },
         { LANES: 64, PACKS: 3; threads: 64 },
@@ -107,9 +110,15 @@ walked_kernel!(
     LayerNorm,
     layer_norm_walked,
     [
-        { PACKED: 1, LANES: 256, PACKS: 4, STAGES: 2; threads: 256, min_blocks: 2 },
-        { PACKED: 1, LANES: 512, PACKS: 4, STAGES: 2; threads: 512, min_blocks: 1 },
-        { PACKED: 1, LANES: 512, PACKS: 8, STAGES: 2; threads: 512, min_blocks: 1 },
-        { PACKED: 0, LANES: 128, PACKS: 4, STAGES: 2; threads: 128, min_blocks: 4 },
+        { PACKED: 1, LANES: 16, PACKS: 2, DEPTH: 4; threads: 128, min_blocks: 6 },
+        { PACKED: 1, LANES: 256, PACKS: 4, DEPTH: 8; threads: 256, min_blocks: 2 },
+        { PACKED: 1, LANES: 512, PACKS: 4, DEPTH: 8; threads: 512, min_blocks: 1 },
+        { PACKED: 1, LANES: 512, PACKS: 8, DEPTH: 16; threads: 512, min_blocks: 1 },
+        { PACKED: 0, LANES: 32, PACKS: 4, DEPTH: 8; threads: 128, min_blocks: 4 },
+        { PACKED: 0, LANES: 64, PACKS: 4, DEPTH: 8; threads: 64, min_blocks: 8 },
+        { PACKED: 0, LANES: 96, PACKS: 4, DEPTH: 8; threads: 96, min_blocks: 5 },
+        { PACKED: 0, LANES: 192, PACKS: 3, DEPTH: 6; threads: 192, min_blocks: 4 },
+        { PACKED: 0, LANES: 288, PACKS: 4, DEPTH: 8; threads: 288, min_blocks: 2 },
+        { PACKED: 0, LANES: 544, PACKS: 4, DEPTH: 8; threads: 544, min_blocks: 1 },
     ]
 );

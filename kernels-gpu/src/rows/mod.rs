@@ -52,7 +52,7 @@ pub use register_rows::rows_per_block;
 pub use rms_norm::*;
 pub use row::{MAX_ROW_DIMS, RowDim};
 pub use softmax_backward::*;
-pub use staged::{sums_fit, takes_third};
+pub use staged::{classes, sums_fit, takes_third};
 pub use walked_rows::{side_by_side, walked_shared_bytes};
 
 use crate::dropping::Dropping;
@@ -149,7 +149,9 @@ pub(crate) trait RowOp<T: Float> {
     const DROPS: bool = false;
     /// Whether the statistic looks at the vectors, as the results do.
     const WEIGHS: bool = false;
-    /// Whether elements that are 0 in all inputs add nothing to the statistic.
+    /// Inputs that the statistic looks at: the first so many.
+    const STATISTIC_INPUTS: usize = Self::INPUTS;
+    /// Whether elements that are 0 in all inputs add nothing to the statistic; else those that are as the sample.
     const IGNORES_ZEROS: bool = false;
     /// Sums along columns that it gives besides, at most 2, where rows are walked.
     const SUMS: usize = 0;
@@ -200,6 +202,9 @@ pub(crate) trait RowOp<T: Float> {
 pub(crate) trait Elements {
     /// How many.
     fn count(&self) -> f32;
+
+    /// The first input's, or what was joined, at one of them; 0 if there are none.
+    fn sample(&self) -> f32;
 
     /// Sums over the elements: `add(sums, x, v)` adds an element to some sums, of which there are several that
     /// begin at 0 and are added up in the end. `pass` is how often the elements have been gone through.
@@ -263,8 +268,8 @@ pub(crate) use row_kernels;
 /// The kernel of an operation that walks.
 macro_rules! walked_kernel {
     ($op:ident, $name:ident, $instances:tt) => {
-        /// Rows walked by blocks that stay: of at most `LANES·PACKS` packs, whole and aligned where `PACKED` is 1. `STAGES` rows
-        /// are on their way at once. Empty where [`sums_fit`](fn@$crate::rows::sums_fit) says no.
+        /// Rows walked by blocks that stay: of at most `LANES·PACKS` packs, whole and aligned where `PACKED` is 1. `DEPTH`
+        /// packs of a thread are on their way at once. Empty where [`sums_fit`](fn@$crate::rows::sums_fit) says no.
         ///
         /// # Safety
         /// The operands match `p`, and the launch is as `walked_rows` says.
@@ -274,7 +279,7 @@ macro_rules! walked_kernel {
             const PACKED: usize,
             const LANES: usize,
             const PACKS: usize,
-            const STAGES: usize,
+            const DEPTH: usize,
         >(
             a: Global<T>,
             b: Global<T>,
@@ -301,9 +306,7 @@ macro_rules! walked_kernel {
             if const { $crate::rows::sums_fit(<$op as $crate::rows::RowOp<T>>::SUMS, PACKS, T::PER_PACK) } {
                 // SAFETY: the caller's contract.
                 unsafe {
-                    $crate::rows::walked_rows::run::<T, $op, PACKED, LANES, PACKS, STAGES>(
-                        &operands, sums, &p,
-                    )
+                    $crate::rows::walked_rows::run::<T, $op, PACKED, LANES, PACKS, DEPTH>(&operands, sums, &p)
                 }
             }
         }

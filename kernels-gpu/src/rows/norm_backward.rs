@@ -31,10 +31,10 @@ impl Normal {
         (x - self.mean) * self.rstd
     }
 
-    /// Adds an element to Σ g and Σ g·x̂.
+    /// Adds an element to Σ g and Σ g·(x − mean).
     #[inline(always)]
     pub fn add<const CENTRED: bool>(self, [g_sum, product]: [f32; 2], x: f32, g: f32) -> [f32; 2] {
-        [if CENTRED { g_sum + g } else { 0.0 }, float::fma(g, self.of(x), product)]
+        [if CENTRED { g_sum + g } else { 0.0 }, float::fma(g, x - self.mean, product)]
     }
 }
 
@@ -42,21 +42,27 @@ impl Normal {
 #[derive(Clone, Copy)]
 pub(super) struct Slope {
     normal: Normal,
-    /// The means of g and of g·x̂.
+    /// The means of g and of g·x̂, times −rstd.
     means: [f32; 2],
 }
 
 impl Slope {
     #[inline(always)]
     pub fn new(normal: Normal, sums: [f32; 2], inverse_cols: f32) -> Slope {
-        Slope { normal, means: [sums[0] * inverse_cols, sums[1] * inverse_cols] }
+        let factor = -normal.rstd * inverse_cols;
+        Slope { normal, means: [sums[0] * factor, sums[1] * normal.rstd * factor] }
     }
 
     /// dx.
     #[inline(always)]
     pub fn of<const CENTRED: bool>(self, x: f32, g: f32, dsum: f32) -> f32 {
-        let centred = if CENTRED { g - self.means[0] } else { g };
-        float::fma(float::fma(-self.normal.of(x), self.means[1], centred), self.normal.rstd, dsum)
+        let [of_g, of_product] = self.means;
+        let less = if CENTRED {
+            float::fma(self.normal.of(x), of_product, of_g)
+        } else {
+            self.normal.of(x) * of_product
+        };
+        float::fma(g, self.normal.rstd, less) + dsum
     }
 }
 
@@ -64,6 +70,7 @@ impl<T: Float, const CENTRED: bool> RowOp<T> for Backward<CENTRED> {
     const INPUTS: usize = if CENTRED { 3 } else { 2 };
     const VECTORS: usize = 1;
     const WEIGHS: bool = true;
+    const STATISTIC_INPUTS: usize = 2;
     const IGNORES_ZEROS: bool = true;
     const SUMS: usize = if CENTRED { 2 } else { 1 };
     type Statistic = Sums<2>;
@@ -145,21 +152,23 @@ walked_kernel!(
     LayerNormBackward,
     layer_norm_backward_walked,
     [
-        { PACKED: 1, LANES: 4, PACKS: 1, STAGES: 2; threads: 128, min_blocks: 6 },
-        { PACKED: 1, LANES: 16, PACKS: 1, STAGES: 2; threads: 128, min_blocks: 6 },
-        { PACKED: 1, LANES: 32, PACKS: 1, STAGES: 2; threads: 128, min_blocks: 6 },
-        { PACKED: 1, LANES: 32, PACKS: 2, STAGES: 2; threads: 128, min_blocks: 4 },
-        { PACKED: 1, LANES: 64, PACKS: 2, STAGES: 2; threads: 64, min_blocks: 8 },
-        { PACKED: 1, LANES: 128, PACKS: 2, STAGES: 3; threads: 128, min_blocks: 4 },
-        { PACKED: 1, LANES: 256, PACKS: 2, STAGES: 2; threads: 256, min_blocks: 2 },
-        { PACKED: 1, LANES: 512, PACKS: 2, STAGES: 2; threads: 512, min_blocks: 1 },
-        { PACKED: 1, LANES: 512, PACKS: 4, STAGES: 1; threads: 512, min_blocks: 1 },
-        { PACKED: 0, LANES: 32, PACKS: 1, STAGES: 2; threads: 128, min_blocks: 6 },
-        { PACKED: 0, LANES: 32, PACKS: 2, STAGES: 2; threads: 128, min_blocks: 4 },
-        { PACKED: 0, LANES: 64, PACKS: 2, STAGES: 2; threads: 64, min_blocks: 10 },
-        { PACKED: 0, LANES: 128, PACKS: 2, STAGES: 2; threads: 128, min_blocks: 5 },
-        { PACKED: 0, LANES: 256, PACKS: 2, STAGES: 2; threads: 256, min_blocks: 2 },
-        { PACKED: 0, LANES: 512, PACKS: 2, STAGES: 2; threads: 512, min_blocks: 1 },
+        { PACKED: 1, LANES: 4, PACKS: 1, DEPTH: 2; threads: 128, min_blocks: 6 },
+        { PACKED: 1, LANES: 16, PACKS: 1, DEPTH: 2; threads: 128, min_blocks: 6 },
+        { PACKED: 1, LANES: 32, PACKS: 1, DEPTH: 2; threads: 128, min_blocks: 6 },
+        { PACKED: 1, LANES: 32, PACKS: 2, DEPTH: 4; threads: 128, min_blocks: 4 },
+        { PACKED: 1, LANES: 64, PACKS: 2, DEPTH: 4; threads: 64, min_blocks: 8 },
+        { PACKED: 1, LANES: 128, PACKS: 2, DEPTH: 6; threads: 128, min_blocks: 4 },
+        { PACKED: 1, LANES: 256, PACKS: 2, DEPTH: 4; threads: 256, min_blocks: 2 },
+        { PACKED: 1, LANES: 512, PACKS: 2, DEPTH: 4; threads: 512, min_blocks: 1 },
+        { PACKED: 1, LANES: 512, PACKS: 4, DEPTH: 8; threads: 512, min_blocks: 1 },
+        { PACKED: 1, LANES: 512, PACKS: 8, DEPTH: 9; threads: 512, min_blocks: 1 },
+        { PACKED: 0, LANES: 32, PACKS: 1, DEPTH: 2; threads: 128, min_blocks: 6 },
+        { PACKED: 0, LANES: 32, PACKS: 2, DEPTH: 4; threads: 128, min_blocks: 4 },
+        { PACKED: 0, LANES: 64, PACKS: 2, DEPTH: 4; threads: 64, min_blocks: 8 },
+        { PACKED: 0, LANES: 128, PACKS: 2, DEPTH: 4; threads: 128, min_blocks: 4 },
+        { PACKED: 0, LANES: 192, PACKS: 2, DEPTH: 4; threads: 192, min_blocks: 2 },
+        { PACKED: 0, LANES: 192, PACKS: 3, DEPTH: 6; threads: 192, min_blocks: 2 },
+        { PACKED: 0, LANES: 544, PACKS: 2, DEPTH: 4; threads: 544, min_blocks: 1 },
     ]
 );
 
@@ -167,20 +176,22 @@ walked_kernel!(
     RmsNormBackward,
     rms_norm_backward_walked,
     [
-        { PACKED: 1, LANES: 4, PACKS: 1, STAGES: 2; threads: 128, min_blocks: 6 },
-        { PACKED: 1, LANES: 16, PACKS: 1, STAGES: 2; threads: 128, min_blocks: 6 },
-        { PACKED: 1, LANES: 32, PACKS: 1, STAGES: 2; threads: 128, min_blocks: 6 },
-        { PACKED: 1, LANES: 32, PACKS: 2, STAGES: 2; threads: 128, min_blocks: 4 },
-        { PACKED: 1, LANES: 64, PACKS: 2, STAGES: 2; threads: 64, min_blocks: 8 },
-        { PACKED: 1, LANES: 128, PACKS: 2, STAGES: 3; threads: 128, min_blocks: 4 },
-        { PACKED: 1, LANES: 256, PACKS: 2, STAGES: 2; threads: 256, min_blocks: 2 },
-        { PACKED: 1, LANES: 512, PACKS: 2, STAGES: 2; threads: 512, min_blocks: 1 },
-        { PACKED: 1, LANES: 512, PACKS: 4, STAGES: 1; threads: 512, min_blocks: 1 },
-        { PACKED: 0, LANES: 32, PACKS: 1, STAGES: 2; threads: 128, min_blocks: 6 },
-        { PACKED: 0, LANES: 32, PACKS: 2, STAGES: 2; threads: 128, min_blocks: 4 },
-        { PACKED: 0, LANES: 64, PACKS: 2, STAGES: 2; threads: 64, min_blocks: 10 },
-        { PACKED: 0, LANES: 128, PACKS: 2, STAGES: 2; threads: 128, min_blocks: 5 },
-        { PACKED: 0, LANES: 256, PACKS: 2, STAGES: 2; threads: 256, min_blocks: 2 },
-        { PACKED: 0, LANES: 512, PACKS: 2, STAGES: 2; threads: 512, min_blocks: 1 },
+        { PACKED: 1, LANES: 4, PACKS: 1, DEPTH: 2; threads: 128, min_blocks: 6 },
+        { PACKED: 1, LANES: 16, PACKS: 1, DEPTH: 2; threads: 128, min_blocks: 6 },
+        { PACKED: 1, LANES: 32, PACKS: 1, DEPTH: 2; threads: 128, min_blocks: 6 },
+        { PACKED: 1, LANES: 32, PACKS: 2, DEPTH: 4; threads: 128, min_blocks: 4 },
+        { PACKED: 1, LANES: 64, PACKS: 2, DEPTH: 4; threads: 64, min_blocks: 8 },
+        { PACKED: 1, LANES: 128, PACKS: 2, DEPTH: 6; threads: 128, min_blocks: 4 },
+        { PACKED: 1, LANES: 256, PACKS: 2, DEPTH: 4; threads: 256, min_blocks: 2 },
+        { PACKED: 1, LANES: 512, PACKS: 2, DEPTH: 4; threads: 512, min_blocks: 1 },
+        { PACKED: 1, LANES: 512, PACKS: 4, DEPTH: 8; threads: 512, min_blocks: 1 },
+        { PACKED: 1, LANES: 512, PACKS: 8, DEPTH: 9; threads: 512, min_blocks: 1 },
+        { PACKED: 0, LANES: 32, PACKS: 1, DEPTH: 2; threads: 128, min_blocks: 6 },
+        { PACKED: 0, LANES: 32, PACKS: 2, DEPTH: 4; threads: 128, min_blocks: 4 },
+        { PACKED: 0, LANES: 64, PACKS: 2, DEPTH: 4; threads: 64, min_blocks: 8 },
+        { PACKED: 0, LANES: 128, PACKS: 2, DEPTH: 4; threads: 128, min_blocks: 4 },
+        { PACKED: 0, LANES: 192, PACKS: 2, DEPTH: 4; threads: 192, min_blocks: 2 },
+        { PACKED: 0, LANES: 192, PACKS: 3, DEPTH: 6; threads: 192, min_blocks: 2 },
+        { PACKED: 0, LANES: 544, PACKS: 2, DEPTH: 4; threads: 544, min_blocks: 1 },
     ]
 );

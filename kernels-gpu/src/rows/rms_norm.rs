@@ -79,6 +79,6 @@ walked_kernel!(
     RmsNorm,
     rms_norm_walked,
     [
-        { PACKED: 1, LANES: 512, PACKS: 8, STAGES: 2; threads: 512, min_blocks: 1 },
+        { PACKED: 1, LANES: 512, PACKS: 8, DEPTH: 16; threads: 512, min_blocks: 1 },
     ]
 );

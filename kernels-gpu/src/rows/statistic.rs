@@ -38,10 +38,15 @@ pub(crate) trait Statistic: Copy {
                 }
             }
             thread::sync_threads();
-            // Every lane has a warp's, and as many lanes as there are warps have them all.
-            let warp = lane % const { (LANES / 32) as u32 };
-            let mine = Self::from_words([0, 1, 2].map(|word| scratch.get(at(warp) + word)));
-            match const { LANES / 32 } {
+            // Every lane has a warp's or none, and each group of lanes has them all.
+            let (warps, lanes) = const { (LANES as u32 / 32, (LANES as u32 / 32).next_power_of_two()) };
+            let warp = lane % lanes;
+            let mut mine =
+                Self::from_words([0, 1, 2].map(|word| scratch.get(at(warp.min(warps - 1)) + word)));
+            if warp >= warps {
+                mine = Self::EMPTY;
+            }
+            match lanes {
                 2 => mine.over_lanes::<2>(),
                 4 => mine.over_lanes::<4>(),
                 8 => mine.over_lanes::<8>(),

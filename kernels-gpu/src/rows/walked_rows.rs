@@ -4,12 +4,16 @@
 //! A block walks every n-th row, n the number of blocks; rows of at most 32 threads side by side. A thread has the same columns
 //! of every row: the vectors stay in its registers, and so do the sums along columns, of operations that have them. These come
 //! as a row of f32 for each block, which `column_sums` adds up: no atomics, and an order that the launch alone determines.
+//!
+//! Where rows begin at any place of a pack, a block has those that begin at the same: one in 2, 4 or 8, its neighbours the others.
+//! A pack is fetched as soon as the one in its place has been done with, so that copies are under way all the time.
 
-use super::staged::{Of, Share, Staged, pitch, result_place};
+use super::staged::{Of, Share, Staged, classes, takes_third};
 use super::statistic::Statistic;
-use super::{MAX_INPUTS, Operands, Params, RowOp};
+use super::{Operands, Params, RowOp, given};
 use core::marker::PhantomData;
 use cuda_std::async_copy;
+use cuda_std::bits::pinned;
 use cuda_std::prelude::*;
 
 /// Rows that a block takes side by side.
@@ -18,19 +22,14 @@ pub const fn side_by_side(lanes: usize, threads: u32) -> u32 {
 }
 
 /// Bytes of dynamic shared memory of a block, for so many inputs that are there.
-pub const fn walked_shared_bytes(
-    [packed, lanes, packs, stages]: [usize; 4],
-    threads: u32,
-    inputs: usize,
-) -> u32 {
-    (side_by_side(lanes, threads) as usize * stages * inputs * pitch(packed, lanes, packs) * 16) as u32
+pub const fn walked_shared_bytes([lanes, depth]: [usize; 2], threads: u32, inputs: usize) -> u32 {
+    (side_by_side(lanes, threads) as usize * depth * inputs * lanes * 16) as u32
 }
 
 /// # Safety
 /// The operands match `p`: one dimension of rows, in every input, of at most `LANES·PACKS` packs. With `PACKED` rows are whole
-/// aligned packs, and the vectors aligned; else rows lie one behind the other in all operands, the first aligned, and have
-/// two packs' columns at least. The launch has [`walked_shared_bytes`]; `sums` a row for each block in as many matrices as
-/// the operation has sums.
+/// aligned packs, and the vectors aligned; else the number of blocks is a multiple of [`classes`]. The launch has
+/// [`walked_shared_bytes`]; `sums` a row for each block in as many matrices as the operation has sums.
 #[inline(always)]
 pub(super) unsafe fn run<
     T: Float,
@@ -38,66 +37,61 @@ pub(super) unsafe fn run<
     const PACKED: usize,
     const LANES: usize,
     const PACKS: usize,
-    const STAGES: usize,
+    const DEPTH: usize,
 >(
     operands: &Operands<T>,
     sums_of_columns: GlobalMut<f32>,
     p: &Params,
 ) {
-    let (thread, lanes) = (thread::thread_idx_x(), LANES as u32);
+    let (thread, lanes, per_pack) = (thread::thread_idx_x(), LANES as u32, T::PER_PACK as u32);
     let (lane, group, side_by_side) = if const { LANES > 32 } {
         (thread, 0, 1)
     } else {
         (thread % lanes, thread / lanes, thread::block_dim_x() / lanes)
     };
     let step = side_by_side * thread::grid_dim_x();
+    // Rows of a block begin at the same place of a pack.
+    let classes = if const { PACKED == 1 } { 1 } else { classes(p.cols, per_pack) };
+    let class = thread::block_idx_x() & (classes - 1);
+    let mut first = (thread::block_idx_x() - class) * side_by_side + class;
     let mut sums = [[[0.0; 8]; PACKS]; 2];
-    let mut first = thread::block_idx_x() * side_by_side;
-    // SAFETY: a block's threads go round the loop equally often. Slots are copied to again when all threads of their row have
-    // done with them; packs are a thread's own.
+    // SAFETY: a block's threads go round the loop equally often; packs are a thread's own.
     unsafe {
-        let mut share = Share::<T, PACKED, LANES, PACKS> { p, lane, slots: Shared::dynamic(0, 0) };
-        let inputs = if Op::INPUTS < 3 || share.is_given(2) { Op::INPUTS } else { 2 };
-        let stage = (inputs * pitch(PACKED, LANES, PACKS) * T::PER_PACK) as u32;
-        let base = group * STAGES as u32 * stage;
-        share.slots = Shared::dynamic(0, side_by_side * STAGES as u32 * stage);
-        for i in 0..STAGES as u32 {
-            share.clear::<Op>(base + i * stage);
-            share.fetch::<Op>(operands, first + i * step + group, base + i * stage);
-            async_copy::commit();
+        let last = p.rows - 1;
+        let has_all = Op::INPUTS < 3 || p.given & given::THIRD != 0;
+        let inputs = if has_all { Op::INPUTS } else { 2 };
+        let ring = (inputs * DEPTH * LANES) as u32 * per_pack;
+        let from = group * ring + lane * per_pack;
+        let ring = Shared::dynamic(from * size_of::<T>() as u32, side_by_side * ring - from);
+        let lead = if const { PACKED == 1 } {
+            0
+        } else {
+            p.phase.wrapping_add(class.wrapping_mul(p.cols)) & (per_pack - 1)
+        };
+        let mut share = Share::<T, PACKED, LANES, PACKS, DEPTH>::new(p, lane, lead, ring);
+        share.clear::<Op>();
+        let mut number = first + group * classes;
+        for i in 0..DEPTH {
+            let row = number + (i / PACKS) as u32 * step;
+            share.fetch::<Op, 0>(operands, row, i % PACKS, (i * LANES) as u32 * per_pack);
         }
         let mut vectors = share.vectors::<Op>(operands);
-        let last = p.rows - 1;
-        let mut known = Op::begin(operands, (first + group).min(last));
-        let (mut at, mut turn) = (base, 0);
+        let mut known = Op::begin(operands, number.min(last));
+        let (mut at, mut turn) = (0, 0);
         while first < p.rows {
-            let number = first + group;
             let is_there = const { LANES > 32 } || number < p.rows;
             let row = if const { LANES > 32 } { number } else { number.min(last) };
             let next = Op::begin(operands, (number + step).min(last));
-            match const { STAGES } {
-                1 => async_copy::wait::<0>(),
-                2 => async_copy::wait::<1>(),
-                _ => async_copy::wait::<2>(),
-            }
-            meet::<PACKED, LANES>();
             renew(&mut vectors);
-            let held = [[[0; 4]; PACKS]; MAX_INPUTS];
-            let mut staged = Staged { share, operands, row, at, vectors, held };
-            if is_there {
-                staged.hold::<Op>();
-                if const { Op::JOINS } {
-                    staged.join::<Op>(operands);
-                }
-            }
-            if const { Op::JOINS && PACKED == 0 } {
-                meet::<PACKED, LANES>();
-                if is_there {
-                    staged.store(operands.joined, 0);
-                }
-            }
+            // What follows from these, a predicate for each pack and the vectors' addresses, is computed again rather than kept in
+            // registers all the time.
+            (share.lane, share.whole) = (pinned(lane), pinned(share.whole));
+            let mut staged = Staged { share, operands, row, at, vectors };
             let mut mine = Op::Statistic::EMPTY;
             if is_there {
+                if const { Op::JOINS } {
+                    staged.join::<Op>();
+                }
                 mine = Op::statistic(known, &Of(&staged, PhantomData::<Op>));
             }
             let statistic = if const { LANES > 32 } {
@@ -109,22 +103,20 @@ pub(super) unsafe fn run<
             let total = Op::finish(operands, p, staged.row, lane == 0 && is_there, known, statistic);
             // Widened again rather than kept so over the barrier.
             renew(&mut staged.vectors);
-            renew(&mut staged.held);
+            (staged.share.lane, staged.share.whole, staged.at) =
+                (pinned(lane), pinned(share.whole), pinned(at));
             vectors = staged.vectors;
             if is_there {
-                staged.results::<Op>(operands, known, total, &mut sums);
+                // Twice, so that an input that is not there costs nothing.
+                if const { Op::INPUTS == 3 } && (!has_all || !takes_third(Op::SUMS, PACKS, T::PER_PACK)) {
+                    staged.results::<Op, 1>(known, total, &mut sums, step);
+                } else {
+                    staged.results::<Op, 0>(known, total, &mut sums, step);
+                }
             }
-            meet::<PACKED, LANES>();
-            if is_there {
-                staged.store(operands.y, const { result_place::<T, Op>() });
-            }
-            meet::<PACKED, LANES>();
-            share.fetch::<Op>(operands, number + STAGES as u32 * step, at);
-            async_copy::commit();
-            if const { STAGES > 1 } {
-                at = if at == base + (STAGES as u32 - 1) * stage { base } else { at + stage };
-            }
+            at = share.next_place(at);
             first += step;
+            number += step;
             known = next;
         }
         if const { Op::SUMS > 0 } {
@@ -133,20 +125,9 @@ pub(super) unsafe fn run<
             for which in 0..Op::SUMS {
                 let matrix = which as u64 * thread::grid_dim_x() as u64 + thread::block_idx_x() as u64;
                 let row = sums_of_columns.offset((matrix * p.cols as u64) as i64);
-                write(&share, row, sums[which]);
+                write(&share, row, p.cols, sums[which]);
             }
         }
-    }
-}
-
-/// Waits for the other threads of a row, where rows are not whole packs of one thread each.
-#[inline(always)]
-fn meet<const PACKED: usize, const LANES: usize>() {
-    if const { PACKED == 1 } {
-    } else if const { LANES > 32 } {
-        thread::sync_threads();
-    } else {
-        warp::sync_warp(u32::MAX);
     }
 }
 
@@ -167,9 +148,10 @@ fn renew<const PACKS: usize, const K: usize>(packs: &mut [[Pack; PACKS]; K]) {
 /// # Safety
 /// All threads of the block call, and none reads the slots any more.
 #[inline(always)]
-unsafe fn write<T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize>(
-    share: &Share<T, PACKED, LANES, PACKS>,
+unsafe fn write<T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, const DEPTH: usize>(
+    share: &Share<T, PACKED, LANES, PACKS, DEPTH>,
     row: GlobalMut<f32>,
+    cols: u32,
     mut sums: [[f32; 8]; PACKS],
 ) {
     let (thread, threads) = (thread::thread_idx_x(), thread::block_dim_x());
@@ -206,13 +188,13 @@ unsafe fn write<T: Float, const PACKED: usize, const LANES: usize, const PACKS: 
                     for e in 0..4 {
                         pack[e] = sums[i][4 * four + e].to_bits();
                     }
-                    let when = (thread < LANES as u32) & (column < share.p.cols);
+                    let when = (thread < LANES as u32) & (column < cols);
                     row.set_pack_if(when, column as usize + 4 * four, pack);
                 }
             } else {
                 for e in 0..T::PER_PACK {
                     let column = share.column(i, e);
-                    let when = (thread < LANES as u32) & (column < share.p.cols);
+                    let when = (thread < LANES as u32) & (column < cols);
                     row.set_if(when, column as usize, sums[i][e]);
                 }
             }

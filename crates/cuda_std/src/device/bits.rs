@@ -17,6 +17,13 @@ pub fn opaque(mut word: u32) -> u32 {
 }
 
 #[inline(always)]
+pub fn pinned(mut word: u32) -> u32 {
+    // SAFETY: a comment. Not pure, so that it stays where it is.
+    unsafe { core::arch::asm!("// {0}", inout(reg32) word, options(nomem, nostack, preserves_flags)) };
+    word
+}
+
+#[inline(always)]
 pub fn no_unroll() {
     // SAFETY: a directive. Not pure, so that it stays.
     unsafe { core::arch::asm!(".pragma \"nounroll\";", options(nomem, nostack, preserves_flags)) };

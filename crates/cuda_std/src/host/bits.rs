@@ -8,6 +8,10 @@ pub fn prmt(a: u32, b: u32, selector: u32) -> u32 {
     u32::from_le_bytes([0, 4, 8, 12].map(|shift| pick(selector >> shift & 15)))
 }
 #[inline(always)]
+pub fn pinned(word: u32) -> u32 {
+    word
+}
+#[inline(always)]
 pub fn opaque(word: u32) -> u32 {
     word
 }

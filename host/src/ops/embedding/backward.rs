@@ -15,7 +15,8 @@ use crate::tensor::{Desc, Tensor};
 use cuda_std::kernel::Kernel;
 use cuda_std::{Float, Global, warp};
 use kernels_gpu::embedding::{
-    self as kernels, DIGIT_BITS, DIGITS, FEW, FewSums, PIECE, Pass, PositionSums, Sums, TILE,
+    self as kernels, DIGIT_BITS, DIGITS, FEW, FEW_ELEMENTS, FewSums, PIECE, Pass, PositionSums, SUM_ELEMENTS,
+    Sums, TILE,
 };
 
 /// Threads that are wanted for the sums of positions. A constant, since the order of additions depends on it.
@@ -171,7 +172,7 @@ impl Gradients {
     {
         let (problem, device) = (&self.problem, tokens.device());
         let packs = self.packs::<T>(&[dy, dwte]) && dwpe.is_none_or(|dwpe| self.packs::<T>(&[dwpe]));
-        let unit = if packs { T::PER_PACK } else { 1 };
+        let unit = if packs { T::PER_PACK } else { FEW_ELEMENTS };
         let kernels = [kernels::sum_few_elements::kernels::<T>(), kernels::sum_few_packs::kernels::<T>()];
         let kernel = &kernels[usize::from(packs)][0];
         let strips = strips_of_rows(problem, self.rows_of(dwpe), unit);
@@ -225,7 +226,7 @@ impl Gradients {
         unsafe { device.launch(bounds, grid, args)? };
 
         let (packs, cols) = (self.packs::<T>(&[dy, dwte]), self.problem.cols);
-        let unit = if packs { T::PER_PACK } else { 1 };
+        let unit = if packs { T::PER_PACK } else { SUM_ELEMENTS };
         let pieces = count.div_ceil(PIECE as usize);
         let partials = Tensor::uninit(device, DType::F32, &[pieces, 2, cols])?;
         if count > 0 {
@@ -260,7 +261,11 @@ impl Gradients {
             return Ok(());
         }
         let (device, cols, steps) = (dwpe.device(), self.problem.cols, self.problem.steps());
-        let packs = self.packs::<T>(&[dy, dwpe]);
+        // Sequences of one length are rows of their own, of T·C columns.
+        let whole =
+            [steps * cols, self.offset * cols, dwpe.len()].iter().all(|len| len.is_multiple_of(T::PER_PACK));
+        let aligned = [dy, dwpe].iter().all(|tensor| tensor.address().is_multiple_of(16));
+        let packs = if starts.is_some() { self.packs::<T>(&[dy, dwpe]) } else { whole && aligned };
         let unit = if packs { T::PER_PACK } else { 1 };
         let sequences = if steps > 0 { self.problem.sequences() } else { 0 };
         let per_group = sequences_of_a_group(sequences, steps * cols / unit);
@@ -302,7 +307,7 @@ fn sequences_of_a_group(sequences: usize, units: usize) -> usize {
     sequences.div_ceil(groups.min(Grid::MAX_YZ as usize)).max(1)
 }
 
-/// Strips of so many pieces or rows: 32 units each.
+/// Strips of so many pieces or rows: 32 lanes of `unit` elements each.
 fn strips_of_rows(problem: &Problem, rows: usize, unit: usize) -> usize {
     rows * problem.cols.div_ceil(unit * warp::SIZE as usize)
 }

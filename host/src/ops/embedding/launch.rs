@@ -13,8 +13,12 @@ use crate::tensor::Tensor;
 use cuda_std::divide::Divisor;
 use cuda_std::kernel::Kernel;
 use cuda_std::{Float, Global, warp};
-use kernels_gpu::embedding::{self as kernels, FAULT_BITS, Lookup, Tokens, Windows, token_kind};
+use kernels_gpu::embedding::{
+    self as kernels, FAULT_BITS, Lookup, Tokens, Windows, Words, strips, token_kind,
+};
 
+/// Bytes of a row that words are for: a warp has one row, and with fewer most of its lanes would have none.
+const LEAST_BYTES: usize = 128;
 /// Packs of a row that windows are for: a warp has one row, and with fewer most of its lanes would have none.
 const LEAST_WINDOWS: usize = 16;
 /// Units of a launch: kernels count in 31 bits.
@@ -49,6 +53,7 @@ where
         + Float
         + kernels::lookup_packs::Instances
         + kernels::lookup_windows::Instances
+        + kernels::lookup_words::Instances
         + kernels::lookup_elements::Instances,
 {
     let device = tokens.device();
@@ -75,6 +80,27 @@ where
             let packs = kernel.constant("PACKS") * warp::SIZE as usize;
             for piece in windows(problem, T::PER_PACK, packs, MOST_UNITS, [offset, rows]) {
                 let warps = u64::from(kernel.bounds.threads / warp::SIZE);
+                let grid = Grid::covering(u64::from(piece.lookup.units), warps)?;
+                // SAFETY: as above.
+                unsafe {
+                    device.launch(kernel, grid, (words, starts, of_wte, wpe, of_y, slot.view(), piece))?
+                };
+            }
+        }
+        Layout::Words => {
+            let kernels = kernels::lookup_words::kernels::<T>();
+            let of_row = |words: usize| strips(problem.cols, words, T::PER_WORD);
+            let serves = |kernel: &&Kernel<_>| {
+                kernel.constant("WPE") == with_wpe && of_row(kernel.constant("WORDS")) == 1
+            };
+            let longest = |kernel: &&Kernel<_>| kernel.constant("WPE") == with_wpe;
+            let kernel =
+                kernels.iter().find(serves).or_else(|| kernels.iter().rfind(longest)).unwrap_or(&kernels[0]);
+            let offset = positions.map_or(0, |positions| positions.offset);
+            let rows = all.as_ref().map_or(0, |all| all.shape()[0]);
+            let wpe = read::<T>(all.as_ref())?;
+            let warps = u64::from(kernel.bounds.threads / warp::SIZE);
+            for piece in launches(problem, of_row(kernel.constant("WORDS")), MOST_UNITS, [offset, rows]) {
                 let grid = Grid::covering(u64::from(piece.lookup.units), warps)?;
                 // SAFETY: as above.
                 unsafe {
@@ -111,6 +137,8 @@ enum Layout {
     Packs,
     /// The tables and y begin with a pack, and their columns lie side by side.
     Windows,
+    /// The tables and y begin with a word, and their columns lie side by side.
+    Words,
     /// Anyhow.
     Elements,
 }
@@ -124,19 +152,29 @@ fn layout<T: Float>(
     y: &Tensor,
 ) -> Layout {
     let aligned = |tensor: &Tensor| tensor.address().is_multiple_of(16);
+    let in_words = |tensor: &Tensor| tensor.address().is_multiple_of(4);
     let dense = |[_, column]: [isize; 2]| column == 1;
     let whole = |[row, _]: [isize; 2]| row.unsigned_abs().is_multiple_of(T::PER_PACK);
     let (wte_strides, wpe_strides) = (problem.wte_strides, problem.wpe_strides);
-    if !aligned(y) || !aligned(wte) || !dense(wte_strides) || (all.is_some() && !dense(wpe_strides)) {
+    if !dense(wte_strides) || (all.is_some() && !dense(wpe_strides)) {
         return Layout::Elements;
     }
-    let packs = problem.cols.is_multiple_of(T::PER_PACK)
+    let packs = aligned(y)
+        && aligned(wte)
+        && problem.cols.is_multiple_of(T::PER_PACK)
         && whole(wte_strides)
         && of_steps.is_none_or(|wpe| aligned(wpe) && whole(wpe_strides));
-    let windows = problem.cols >= LEAST_WINDOWS * T::PER_PACK;
+    // Words of 16-bit elements lie across two: more loads than packs take.
+    let words = T::PER_WORD == 1
+        && problem.cols * size_of::<T>() >= LEAST_BYTES
+        && [y, wte].into_iter().chain(all).all(in_words);
+    let windows = T::PER_WORD == 2
+        && problem.cols >= LEAST_WINDOWS * T::PER_PACK
+        && [y, wte].into_iter().chain(all).all(aligned);
     match packs {
         true => Layout::Packs,
-        false if windows && all.is_none_or(aligned) => Layout::Windows,
+        false if words => Layout::Words,
+        false if windows => Layout::Windows,
         false => Layout::Elements,
     }
 }
@@ -216,6 +254,30 @@ fn windows(
     })
 }
 
+/// The launches for rows of so many strips: whole rows, at most `most` strips. `offset` is the first step's row of a table of
+/// positions with so many rows.
+fn launches(
+    problem: &Problem,
+    strips: usize,
+    most: usize,
+    [offset, rows]: [usize; 2],
+) -> impl Iterator<Item = Words> {
+    let len = |rows: usize, [row, _]: [isize; 2]| {
+        rows.checked_sub(1).map_or(0, |last| (last as isize * row) as i64 + problem.cols as i64)
+    };
+    let (wte_len, wpe_len) = (len(problem.vocabulary, problem.wte_strides), len(rows, problem.wpe_strides));
+    let wpe_first = offset as i64 * problem.wpe_strides[0] as i64;
+    let cols = problem.cols as u32;
+    pieces(problem, strips, most).map(move |lookup| Words {
+        lookup,
+        wte_len,
+        wpe_len,
+        wpe_first,
+        cols,
+        unused: 0,
+    })
+}
+
 /// The divisor for a number from 1 to below 2^31.
 pub fn divisor(number: usize) -> Divisor {
     u32::try_from(number).ok().and_then(Divisor::new).expect("`Problem` has checked the numbers")
@@ -274,6 +336,24 @@ mod tests {
         for (most, strips) in [(1 << 30, 2), (7, 2), (1, 2)] {
             let mut next = 0;
             for piece in windows(&problem, 8, 64, most, [2, 9]) {
+                assert_eq!(
+                    (piece.lookup.first, piece.lookup.per_row.value(), piece.cols),
+                    (next, strips, 1003)
+                );
+                assert!(piece.lookup.units.is_multiple_of(strips) && piece.lookup.units > 0);
+                assert_eq!((piece.wte_len, piece.wpe_len, piece.wpe_first), (7 * 1003, 1003, 0));
+                next += piece.lookup.units / strips;
+            }
+            assert_eq!(next, 15, "{most}");
+        }
+    }
+
+    #[test]
+    fn words_cover_their_rows_and_know_where_their_tables_end() {
+        let problem = problem(&[3, 5], &[7, 1003]);
+        for (most, strips) in [(1 << 30, 2), (7, 2), (1, 2)] {
+            let mut next = 0;
+            for piece in launches(&problem, 2, most, [2, 9]) {
                 assert_eq!(
                     (piece.lookup.first, piece.lookup.per_row.value(), piece.cols),
                     (next, strips, 1003)

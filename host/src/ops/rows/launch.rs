@@ -143,13 +143,9 @@ impl Prepared {
     /// What a choice to walk them depends on, for an operation with so many sums along columns.
     pub fn walk<T: Float>(&self, problem: &Problem, sums: usize) -> Walk {
         let rows = &problem.rows;
-        let in_line = rows.shape.len() <= 1;
-        // A single row has no stride.
-        let mut strides = rows.strides.iter().flat_map(|strides| strides.iter());
         Walk {
             cut: self.cut,
-            in_line,
-            dense: in_line && strides.all(|&stride| stride == problem.cols as isize),
+            in_line: rows.shape.len() <= 1,
             packed_vectors: self.params.packed_vectors != 0,
             rows: problem.row_count(),
             cols: problem.cols,
@@ -214,7 +210,7 @@ pub fn walk_shape<T>(kernel: &Kernel<WalkedArgs<T>>) -> WalkShape {
     WalkShape {
         packed: kernel.constant("PACKED") == 1,
         shape: RowShape { lanes: kernel.constant("LANES"), packs: kernel.constant("PACKS") },
-        stages: kernel.constant("STAGES"),
+        depth: kernel.constant("DEPTH"),
         threads: kernel.bounds.threads,
         min_blocks: kernel.bounds.min_blocks,
     }

@@ -1,12 +1,15 @@
 //! Whether rows are walked, by which instance, and by how many blocks. Pure arithmetic.
 
 use super::plan::{Cut, RowShape};
-use kernels_gpu::rows::{side_by_side, sums_fit, takes_third, walked_shared_bytes};
+use kernels_gpu::rows::{classes, side_by_side, sums_fit, takes_third, walked_shared_bytes};
 
 /// Rows of a block where there is nothing to add up along columns: enough that reading the vectors costs little, and few
-/// enough that multiprocessors that are done early find more. Vectors of rows that are not aligned are read by single elements.
+/// enough that multiprocessors that are done early find more. Vectors of rows that are not aligned are read by single elements,
+/// which is dear for small ones.
 const ROWS: usize = 4;
 const RAGGED_ROWS: usize = 16;
+/// Packs of f32 from which rows without sums are walked.
+const LONG_ROW: usize = 512;
 /// Blocks of a grid for few rows.
 const FEW_BLOCKS: usize = 264;
 /// Rows that are added up along columns in a block, so that partial sums are few beside what is read; fewer where the grid would
@@ -24,7 +27,8 @@ const SCRATCH: u32 = 1024;
 pub struct WalkShape {
     pub packed: bool,
     pub shape: RowShape,
-    pub stages: usize,
+    /// Packs of a thread that are on their way at once.
+    pub depth: usize,
     pub threads: u32,
     pub min_blocks: u32,
 }
@@ -36,8 +40,7 @@ impl WalkShape {
 
     /// Bytes of dynamic shared memory for so many inputs.
     pub fn shared_bytes(self, inputs: usize) -> u32 {
-        let RowShape { lanes, packs } = self.shape;
-        walked_shared_bytes([self.packed.into(), lanes, packs, self.stages], self.threads, inputs)
+        walked_shared_bytes([self.shape.lanes, self.depth], self.threads, inputs)
     }
 }
 
@@ -47,8 +50,6 @@ pub struct Walk {
     pub cut: Cut,
     /// Whether rows lie along one dimension at most.
     pub in_line: bool,
-    /// Whether row follows upon row without a gap, in all operands.
-    pub dense: bool,
     /// Whether the vectors begin at packs.
     pub packed_vectors: bool,
     pub rows: usize,
@@ -71,18 +72,26 @@ impl Walk {
     pub fn blocks(&self, shape: WalkShape) -> usize {
         let in_turn = self.rows.div_ceil(shape.side_by_side());
         if self.sums == 0 {
-            let rows = if shape.packed { ROWS } else { RAGGED_ROWS };
-            return in_turn.div_ceil(rows).max(in_turn.min(FEW_BLOCKS));
+            let rows = if shape.packed || self.per_pack == 4 { ROWS } else { RAGGED_ROWS / self.inputs };
+            return in_turn.div_ceil(rows).max(in_turn.min(FEW_BLOCKS)).next_multiple_of(self.classes());
         }
         let least = (in_turn / ENOUGH_BLOCKS).clamp(1, ENOUGH_ROWS);
-        in_turn.div_ceil(least).clamp(1, MULTIPROCESSORS * shape.min_blocks as usize)
+        let most = MULTIPROCESSORS * shape.min_blocks as usize;
+        let blocks = in_turn.div_ceil(least).next_multiple_of(self.classes());
+        // Of blocks that stay none may wait for another to end.
+        blocks.clamp(1, most - most % self.classes())
+    }
+
+    /// How many places of a pack rows begin at; a block has those of one.
+    fn classes(&self) -> usize {
+        if self.cut == Cut::Packs { 1 } else { classes(self.cols as u32, self.per_pack as u32) as usize }
     }
 
     /// Whether copies and vectors find what they want.
     fn lies_well(&self) -> bool {
         let lies = match self.cut {
             Cut::Packs => self.in_line && self.packed_vectors,
-            Cut::Ragged { phase } => phase == 0 && self.dense && self.cols >= 2 * self.per_pack,
+            Cut::Ragged { .. } => self.in_line && self.cols >= 2 * self.per_pack,
             Cut::Strided => false,
         };
         lies && self.rows > 0
@@ -92,20 +101,27 @@ impl Walk {
         let RowShape { lanes, packs } = shape.shape;
         shape.packed == (self.cut == Cut::Packs)
             && lanes * packs >= self.packs()
-            && (self.inputs < 3 || takes_third(packs))
             && sums_fit(self.sums, packs, self.per_pack)
+            && (self.inputs < 3 || takes_third(self.sums, packs, self.per_pack))
             && shape.shared_bytes(self.inputs) + SCRATCH <= shared
     }
 
-    /// Whether walking is faster than holding rows in registers. Without sums only the vectors gain: those of long rows, and of
-    /// rows that are not aligned where elements are small, since each takes a load there.
+    /// Whether walking is faster than holding rows in registers. Without sums the vectors gain: those of long rows, those of rows
+    /// that are not aligned where elements are small, since each takes a load there, and of a few columns where threads have few
+    /// packs at a time.
     fn pays(&self, WalkShape { packed, shape, .. }: WalkShape) -> bool {
-        2 * self.packs() > shape.lanes * shape.packs && (packed || self.per_pack == 8)
+        let (packs, small) = (self.packs(), self.per_pack == 8);
+        let of_these =
+            if packed { small || packs > LONG_ROW } else { small || self.inputs == 1 && packs > LONG_ROW };
+        2 * packs > shape.lanes * shape.packs && of_these
     }
 
-    /// Packs of a row; the last may be part of one.
+    /// Packs that cover a row, wherever it begins.
     fn packs(&self) -> usize {
-        self.cols.div_ceil(self.per_pack)
+        match self.cut {
+            Cut::Packs => self.cols / self.per_pack,
+            _ => (self.cols + self.per_pack - 1).div_ceil(self.per_pack),
+        }
     }
 }
 
@@ -115,7 +131,7 @@ mod tests {
 
     const fn shape(packed: bool, lanes: usize, packs: usize) -> WalkShape {
         let threads = if lanes < 128 { 128 } else { lanes as u32 };
-        WalkShape { packed, shape: RowShape { lanes, packs }, stages: 2, threads, min_blocks: 2 }
+        WalkShape { packed, shape: RowShape { lanes, packs }, depth: 2 * packs, threads, min_blocks: 2 }
     }
 
     const SHAPES: [WalkShape; 5] = [
@@ -129,17 +145,7 @@ mod tests {
     /// Gradients of bf16 rows.
     fn walk(cols: usize) -> Walk {
         let cut = if cols.is_multiple_of(8) { Cut::Packs } else { Cut::Ragged { phase: 0 } };
-        Walk {
-            cut,
-            in_line: true,
-            dense: true,
-            packed_vectors: true,
-            rows: 10_000,
-            cols,
-            per_pack: 8,
-            inputs: 2,
-            sums: 1,
-        }
+        Walk { cut, in_line: true, packed_vectors: true, rows: 10_000, cols, per_pack: 8, inputs: 2, sums: 1 }
     }
 
     fn instance(walk: Walk) -> Option<usize> {
@@ -158,10 +164,10 @@ mod tests {
             (16_392, None),
             (15, None),
             (17, Some(3)),
-            (255, Some(3)),
-            (257, Some(4)),
-            (2047, Some(4)),
-            (2049, None),
+            (249, Some(3)),
+            (250, Some(4)),
+            (2041, Some(4)),
+            (2042, None),
         ] {
             assert_eq!(instance(walk(cols)), want, "{cols}");
         }
@@ -174,20 +180,20 @@ mod tests {
             Walk { in_line: false, ..walk(64) },
             Walk { packed_vectors: false, ..walk(64) },
             Walk { rows: 0, ..walk(64) },
-            Walk { dense: false, ..walk(65) },
-            Walk { cut: Cut::Ragged { phase: 3 }, ..walk(65) },
+            Walk { in_line: false, ..walk(65) },
         ] {
             assert_eq!(instance(other), None, "{other:?}");
         }
-        assert_eq!(instance(Walk { dense: false, ..walk(64) }), Some(0));
-        assert_eq!(instance(Walk { in_line: false, packed_vectors: false, ..walk(65) }), Some(3));
+        assert_eq!(instance(Walk { packed_vectors: false, ..walk(65) }), Some(3));
+        assert_eq!(instance(Walk { cut: Cut::Ragged { phase: 3 }, ..walk(65) }), Some(3));
     }
 
     #[test]
     fn registers_and_shared_memory_limit_the_instances() {
-        assert_eq!(instance(Walk { sums: 2, ..walk(4096) }), None, "64 sums a thread");
-        assert_eq!(instance(Walk { sums: 2, per_pack: 4, ..walk(4096) }), Some(2));
-        assert_eq!(instance(Walk { inputs: 3, ..walk(4096) }), None, "four packs of three inputs");
+        assert_eq!(instance(Walk { sums: 2, ..walk(4096) }), Some(2), "64 sums a thread");
+        assert_eq!(instance(Walk { sums: 3, ..walk(4096) }), None, "96");
+        assert_eq!(instance(Walk { inputs: 3, ..walk(4096) }), Some(2));
+        assert_eq!(instance(Walk { inputs: 4, ..walk(4096) }), None, "256 KB");
         let small = |cols| walk(cols).instance(SHAPES.into_iter(), 100 << 10);
         assert_eq!((small(2048), small(4096)), (Some(1), None));
     }
@@ -200,6 +206,8 @@ mod tests {
         assert_eq!(instance(forward(8192, 8)), None);
         assert_eq!(instance(forward(8200, 8)), Some(2));
         assert_eq!((instance(forward(129, 8)), instance(forward(125, 4))), (Some(3), None));
+        // Of f32 long ones.
+        assert_eq!([2048, 4096].map(|cols| instance(forward(cols, 4))), [None, Some(2)]);
     }
 
     #[test]
@@ -209,7 +217,10 @@ mod tests {
         assert_eq!([1, 4, 5, 528, 10_000, 1_000_000].map(blocks), [1, 1, 2, 132, 157, 264]);
         let forward = |rows| Walk { rows, sums: 0, ..walk }.blocks(SHAPES[2]);
         assert_eq!([1, 264, 300, 4000].map(forward), [1, 264, 264, 1000]);
-        let ragged = |rows| Walk { rows, sums: 0, ..walk }.blocks(SHAPES[4]);
-        assert_eq!([100, 8000].map(ragged), [100, 500]);
+        // Blocks of each place that a row may begin at.
+        let ragged = |rows| Walk { rows, sums: 0, ..self::walk(257) }.blocks(SHAPES[4]);
+        assert_eq!([1, 100, 8000].map(ragged), [8, 104, 1000]);
+        let ragged = |rows| Walk { rows, ..self::walk(258) }.blocks(SHAPES[4]);
+        assert_eq!([1, 100, 8000].map(ragged), [4, 100, 264]);
     }
 }
