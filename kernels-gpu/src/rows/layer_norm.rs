@@ -89,7 +89,7 @@ row_kernels!(
         { LANES: 4, PACKS: 2; threads: 128, min_blocks: 4 },
         { LANES: 8, PACKS: 2; threads: 128, min_blocks: 4 },
         { LANES: 8, PACKS: 4; threads: 128, min_blocks: 4 },
-        { LANES: 16, PACKS: 3; threads: 128 },
+        { LANES: 16, PACKS: 3; threads: 128, min_blocks: 6 },
         { LANES: 16, PACKS: 4; threads: 128, min_blocks: 6 },
         { LANES: 32, PACKS: 3; threads: 128 },
         { LANES: 32, PACKS: 4; threads: 128 },
