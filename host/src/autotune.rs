@@ -25,15 +25,17 @@ pub(crate) use store::Measured;
 use crate::cuda;
 use crate::device::Device;
 use crate::error::Result;
+use crate::graph::Graph;
 use store::Store;
 
 /// How often all candidates are timed in turn; the least time of each counts.
-const ROUNDS: usize = 3;
-/// What a candidate is timed for, in microseconds, by as many calls as that takes, and at most so many.
+const ROUNDS: usize = 5;
+/// What a candidate is timed for, in microseconds, by as many calls as that takes, of at least and at most so many.
 const LONG_ENOUGH: f64 = 400.0;
+const LEAST_CALLS: usize = 4;
 const MOST_CALLS: usize = 40;
 /// What is not faster by this much does not replace the model's choice.
-const MARGIN: f64 = 0.98;
+const MARGIN: f64 = 0.96;
 
 static ENABLED: LazyLock<AtomicBool> = LazyLock::new(|| {
     AtomicBool::new(std::env::var_os("WARPWRIGHT_AUTOTUNE").is_some_and(|value| value == "1"))
@@ -123,31 +125,39 @@ fn measure<P>(
     if stream.is_capturing()? || candidates.is_empty() {
         return Ok(None);
     }
-    let time = |plan: &P, calls: usize| -> Result<f64> {
+    let time = |work: &dyn Fn() -> Result<()>| -> Result<f64> {
         let begin = stream.record()?;
-        for _ in 0..calls {
-            run(plan)?;
-        }
+        work()?;
         let end = stream.record()?;
         end.synchronize()?;
-        Ok(f64::from(end.elapsed_ms_since(&begin)?) * 1e3 / calls as f64)
+        Ok(f64::from(end.elapsed_ms_since(&begin)?) * 1e3)
     };
-    let mut least = vec![f64::INFINITY; candidates.len()];
-    let mut calls = vec![0; candidates.len()];
+    // Replays of a graph: what the host takes for a launch would hide what small kernels take.
+    let prepared = |plan: &P| -> Result<(Graph, usize)> {
+        let once = time(&|| run(plan))?;
+        let calls = ((LONG_ENOUGH / once.max(1.0)) as usize).clamp(LEAST_CALLS, MOST_CALLS);
+        let (graph, ()) = Graph::capture(device, |_| (0..calls).try_for_each(|_| run(plan)))?;
+        graph.launch()?;
+        Ok((graph, calls))
+    };
+    let mut graphs = Vec::new();
     for (i, plan) in candidates.iter().enumerate() {
-        // The first call loads the kernel, the second tells how often it can be called.
-        match time(plan, 1).and_then(|_| time(plan, 1)) {
-            Ok(once) => calls[i] = ((LONG_ENOUGH / once.max(1.0)) as usize).clamp(1, MOST_CALLS),
+        // Loads the kernel.
+        match run(plan) {
             Err(error) if i == 0 => return Err(error),
-            Err(_) => {}
+            Err(_) => graphs.push(None),
+            Ok(()) => graphs.push(prepared(plan).ok()),
         }
     }
+    let mut least = vec![f64::INFINITY; candidates.len()];
     for _ in 0..ROUNDS {
-        for (i, plan) in candidates.iter().enumerate().filter(|&(i, _)| calls[i] > 0) {
-            least[i] = least[i].min(time(plan, calls[i])?);
+        for (least, prepared) in least.iter_mut().zip(&graphs) {
+            if let Some((graph, calls)) = prepared {
+                *least = least.min(time(&|| graph.launch())? / *calls as f64);
+            }
         }
     }
     let best = (0..candidates.len()).min_by(|&a, &b| least[a].total_cmp(&least[b])).unwrap_or(0);
     let at = if least[best] < MARGIN * least[0] { best } else { 0 };
-    Ok(Some((at, least[at])))
+    Ok(Some((at, least[at])).filter(|(_, microseconds)| microseconds.is_finite()))
 }
