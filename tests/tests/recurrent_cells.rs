@@ -66,7 +66,8 @@ fn close(what: &str, got: &Tensor, want: &[f64]) -> Result<()> {
 }
 
 fn close_gradient(what: &str, got: &Tensor, want: &[f64]) -> Result<()> {
-    assert_within(&got.to_f64()?, want, |_| gradient_tolerance(got.dtype(), want), what);
+    let tolerance = gradient_tolerance(got.dtype(), want);
+    assert_within(&got.to_f64()?, want, |_| tolerance, what);
     Ok(())
 }
 
