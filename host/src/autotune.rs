@@ -12,14 +12,12 @@
 //! The file is `warpwright/autotune.json` in the folder that the system has for caches, or `autotune.json` in
 //! `WARPWRIGHT_CACHE_DIR`. What cannot be read there counts as nothing known; what cannot be written is kept for the process.
 
-mod memo;
 mod store;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-pub(crate) use memo::Memo;
 pub(crate) use store::Measured;
 
 use crate::cuda;
@@ -41,6 +39,8 @@ static ENABLED: LazyLock<AtomicBool> = LazyLock::new(|| {
     AtomicBool::new(std::env::var_os("WARPWRIGHT_AUTOTUNE").is_some_and(|value| value == "1"))
 });
 static STORE: LazyLock<Mutex<Store>> = LazyLock::new(|| Mutex::new(Store::open(default_file())));
+/// Counts the files that choices were kept in.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// Whether choices are measured from now on, in all threads.
 pub fn enable(on: bool) {
@@ -60,7 +60,7 @@ pub fn file() -> Option<PathBuf> {
 /// Keeps choices in another file from now on, or for this process alone, and forgets those of the last.
 pub fn keep_in(file: Option<PathBuf>) {
     *store() = Store::open(file);
-    memo::forget();
+    GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
 fn default_file() -> Option<PathBuf> {
@@ -72,6 +72,14 @@ fn default_file() -> Option<PathBuf> {
 /// What is kept is whole after a panic, too.
 fn store() -> MutexGuard<'static, Store> {
     STORE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a choice in memory depends on beside the problem: the file's number, and the GPU's.
+pub(crate) type Place = (u64, usize);
+
+/// The place of choices for this device now.
+pub(crate) fn place(device: &Device) -> Place {
+    (GENERATION.load(Ordering::Relaxed), device.ordinal())
 }
 
 /// What choices depend on beside the problem: the GPU, its driver, and the kernels.

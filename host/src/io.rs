@@ -66,16 +66,20 @@ pub fn save<'a, N: Into<String>>(
     let notes: HashMap<String, String> = metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
     let notes = (!notes.is_empty()).then_some(notes);
 
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let io = |source| io_error(path, "write", source);
-    let file = new_file(folder).map_err(io)?;
+    let file = new_file(folder_of(path)).map_err(io)?;
     serialize_to_file(views, notes, file.path()).map_err(failed)?;
     file.persist(path).map_err(|error| io(error.error))?;
     Ok(())
 }
 
+/// The folder of a file.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// A file that is deleted unless it is given its name, with the rights that a new file usually has.
-fn new_file(folder: &Path) -> std::io::Result<tempfile::NamedTempFile> {
+pub(crate) fn new_file(folder: &Path) -> std::io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".warpwright-");
     #[cfg(unix)]

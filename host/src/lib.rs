@@ -28,6 +28,7 @@ mod faults;
 mod graph;
 pub mod io;
 mod launch;
+mod memo;
 pub mod ops;
 pub mod profile;
 pub mod reference;

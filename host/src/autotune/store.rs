@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::io;
+
 /// Of the file; another is not read.
 const FORMAT: u64 = 1;
 
@@ -94,9 +96,9 @@ fn write(path: &Path, choices: &Choices) -> std::io::Result<()> {
             .collect();
         machines.insert(machine.clone(), Value::Object(of_machine));
     }
-    let folder = path.parent().unwrap_or(Path::new("."));
+    let folder = io::folder_of(path);
     std::fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    let mut file = io::new_file(folder)?;
     serde_json::to_writer_pretty(&mut file, &json!({ "format": FORMAT, "machines": machines }))?;
     file.write_all(b"\n")?;
     file.persist(path).map(drop).map_err(|error| error.error)

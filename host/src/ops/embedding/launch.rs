@@ -69,16 +69,16 @@ where
     let words = unsafe { Global::from_raw(tokens.raw_view()?) };
     let (starts, with_wpe) = (read::<u32>(starts)?, usize::from(all.is_some()));
     let (of_wte, of_y) = (wte.view::<T>()?, y.view_mut::<T>()?);
+    let first_and_rows =
+        [positions.map_or(0, |positions| positions.offset), all.as_ref().map_or(0, |all| all.shape()[0])];
     // Below: the operands match the problem, of which the pieces are; the grids cover these. Tensors are freed in the
     // order of their streams, which `adopted` has made wait for one another.
     match layout::<T>(problem, &wte, all.as_ref(), of_steps.as_ref(), y) {
         Layout::Windows => {
             let kernel = &kernels::lookup_windows::kernels::<T>()[with_wpe];
-            let offset = positions.map_or(0, |positions| positions.offset);
-            let rows = all.as_ref().map_or(0, |all| all.shape()[0]);
             let wpe = read::<T>(all.as_ref())?;
             let packs = kernel.constant("PACKS") * warp::SIZE as usize;
-            for piece in windows(problem, T::PER_PACK, packs, MOST_UNITS, [offset, rows]) {
+            for piece in windows(problem, T::PER_PACK, packs, MOST_UNITS, first_and_rows) {
                 let warps = u64::from(kernel.bounds.threads / warp::SIZE);
                 let grid = Grid::covering(u64::from(piece.lookup.units), warps)?;
                 // SAFETY: as above.
@@ -96,11 +96,9 @@ where
             let longest = |kernel: &&Kernel<_>| kernel.constant("WPE") == with_wpe;
             let kernel =
                 kernels.iter().find(serves).or_else(|| kernels.iter().rfind(longest)).unwrap_or(&kernels[0]);
-            let offset = positions.map_or(0, |positions| positions.offset);
-            let rows = all.as_ref().map_or(0, |all| all.shape()[0]);
             let wpe = read::<T>(all.as_ref())?;
             let warps = u64::from(kernel.bounds.threads / warp::SIZE);
-            for piece in launches(problem, of_row(kernel.constant("WORDS")), MOST_UNITS, [offset, rows]) {
+            for piece in launches(problem, of_row(kernel.constant("WORDS")), MOST_UNITS, first_and_rows) {
                 let grid = Grid::covering(u64::from(piece.lookup.units), warps)?;
                 // SAFETY: as above.
                 unsafe {
@@ -228,20 +226,28 @@ fn pieces(problem: &Problem, per_row: usize, most: usize) -> impl Iterator<Item 
     })
 }
 
-/// The launches for strips of so many packs of `unit` elements: whole rows, at most `most` strips. `offset` is the first
-/// step's row of a table of positions with so many rows.
+/// Elements of wte and of wpe, counted to the end of their last rows, and where the first step's row is in wpe. `of_steps` is that
+/// row's number and the rows of the table of positions.
+fn table_ends(problem: &Problem, [offset, rows]: [usize; 2]) -> [i64; 3] {
+    let len = |rows: usize, [row, _]: [isize; 2]| {
+        rows.checked_sub(1).map_or(0, |last| (last as isize * row) as i64 + problem.cols as i64)
+    };
+    [
+        len(problem.vocabulary, problem.wte_strides),
+        len(rows, problem.wpe_strides),
+        offset as i64 * problem.wpe_strides[0] as i64,
+    ]
+}
+
+/// The launches for strips of so many packs of `unit` elements: whole rows, at most `most` strips; `of_steps` as in [`table_ends`].
 fn windows(
     problem: &Problem,
     unit: usize,
     packs: usize,
     most: usize,
-    [offset, rows]: [usize; 2],
+    of_steps: [usize; 2],
 ) -> impl Iterator<Item = Windows> {
-    let len = |rows: usize, [row, _]: [isize; 2]| {
-        rows.checked_sub(1).map_or(0, |last| (last as isize * row) as i64 + problem.cols as i64)
-    };
-    let (wte_len, wpe_len) = (len(problem.vocabulary, problem.wte_strides), len(rows, problem.wpe_strides));
-    let wpe_first = offset as i64 * problem.wpe_strides[0] as i64;
+    let [wte_len, wpe_len, wpe_first] = table_ends(problem, of_steps);
     let cols = problem.cols as u32;
     let strips = (problem.cols / unit).div_ceil(packs);
     pieces(problem, strips, most).map(move |lookup| Windows {
@@ -254,19 +260,14 @@ fn windows(
     })
 }
 
-/// The launches for rows of so many strips: whole rows, at most `most` strips. `offset` is the first step's row of a table of
-/// positions with so many rows.
+/// The launches for rows of so many strips: whole rows, at most `most` strips; `of_steps` as in [`table_ends`].
 fn launches(
     problem: &Problem,
     strips: usize,
     most: usize,
-    [offset, rows]: [usize; 2],
+    of_steps: [usize; 2],
 ) -> impl Iterator<Item = Words> {
-    let len = |rows: usize, [row, _]: [isize; 2]| {
-        rows.checked_sub(1).map_or(0, |last| (last as isize * row) as i64 + problem.cols as i64)
-    };
-    let (wte_len, wpe_len) = (len(problem.vocabulary, problem.wte_strides), len(rows, problem.wpe_strides));
-    let wpe_first = offset as i64 * problem.wpe_strides[0] as i64;
+    let [wte_len, wpe_len, wpe_first] = table_ends(problem, of_steps);
     let cols = problem.cols as u32;
     pieces(problem, strips, most).map(move |lookup| Words {
         lookup,

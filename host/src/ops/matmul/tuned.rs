@@ -3,8 +3,9 @@
 use super::launch::{Behind, run_by_plan};
 use super::plan::{Plan, Request, Target, Wanted};
 use super::problem::Problem;
-use crate::autotune::{self, Memo};
+use crate::autotune::{self, Place};
 use crate::error::Result;
+use crate::memo::Memo;
 use crate::tensor::Tensor;
 
 /// Kernels and splits that are tried.
@@ -29,22 +30,22 @@ pub fn tuned(
     behind: &Behind,
     y: &Tensor,
 ) -> Result<Option<Problem>> {
-    static WANTED: Memo<String, Wanted> = Memo::new();
+    static WANTED: Memo<(Place, String), Wanted> = Memo::new();
     let device = y.device();
     if problem.wanted.is_some() || !autotune::is_enabled() || !device.is_cuda() {
         return Ok(None);
     }
     let request = problem.request([a, b].map(|tensor| tensor.address().is_multiple_of(16)));
     let by = |wanted: Wanted| Problem { wanted: Some(wanted), ..problem.clone() };
-    let key = key(problem, &request);
-    if let Some(wanted) = WANTED.get(device, key.clone()) {
+    let known = (autotune::place(device), key(problem, &request));
+    if let Some(wanted) = WANTED.get(&known) {
         return Ok(Some(by(wanted)));
     }
     let plans = Plan::likely(&request, Target::of(device), MOST_TRIED);
     let run = |plan: &Plan| run_by_plan(&by(Wanted::exactly(plan)), a, b, behind, y);
-    let best = autotune::fastest(device, &key, plans, name, run)?.map(|plan| Wanted::exactly(&plan));
+    let best = autotune::fastest(device, &known.1, plans, name, run)?.map(|plan| Wanted::exactly(&plan));
     if let Some(wanted) = best {
-        WANTED.keep(device, key, wanted);
+        WANTED.keep(known, wanted);
     }
     Ok(best.map(by))
 }

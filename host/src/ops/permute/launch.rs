@@ -1,7 +1,6 @@
 //! From plan to launches.
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::Arc;
 
 use cuda_std::divide::Divisor;
 use cuda_std::kernel::Kernel;
@@ -14,31 +13,23 @@ use super::simplify::{self, Simple};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::launch::Grid;
+use crate::memo::Memo;
 use crate::tensor::Tensor;
 
 /// Units of one launch at most: kernels count in 31 bits.
 pub const MOST_UNITS: usize = 1 << 30;
-/// Plans that are kept; a program has a few shapes.
-const MOST_PLANS: usize = 1024;
 
 type BoxKernel = Kernel<(Global<u8>, GlobalMut<u8>, Boxes)>;
 type GatherKernel = Kernel<(Global<u8>, GlobalMut<u8>, Gather)>;
 
 /// The plan of a request, which is made once.
 pub fn planned(request: Request) -> Arc<Plan> {
-    static PLANS: LazyLock<Mutex<HashMap<Request, Arc<Plan>>>> = LazyLock::new(Mutex::default);
-    // A map is whole after a panic, too: plans are made outside.
-    let plans = || PLANS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(plan) = plans().get(&request) {
-        return plan.clone();
-    }
-    let plan = Arc::new(Plan::new(request.clone()));
-    let mut plans = plans();
-    if plans.len() >= MOST_PLANS {
-        plans.clear();
-    }
-    plans.insert(request, plan.clone());
-    plan
+    static PLANS: Memo<Request, Arc<Plan>> = Memo::new();
+    PLANS.get(&request).unwrap_or_else(|| {
+        let plan = Arc::new(Plan::new(request.clone()));
+        PLANS.keep(request, plan.clone());
+        plan
+    })
 }
 
 /// Does what the plan says, which is one of x and y.

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::launch;
 use super::plan::{Plan, Request};
-use crate::autotune::{self, Measured, Memo};
+use crate::autotune::{self, Measured, Place};
 use crate::device::Device;
 use crate::error::Result;
+use crate::memo::Memo;
 use crate::tensor::Tensor;
 
 /// Plans that are tried. The costs of the first few are so close that the planner's order among them is a guess.
@@ -14,19 +15,20 @@ const MOST_TRIED: usize = 12;
 /// The plan that was, or now is, measured to be the fastest to make y of x, whose dimensions are in y's order; nothing where choices
 /// are not measured.
 pub fn tuned(request: &Request, x: &Tensor, y: &Tensor) -> Result<Option<Arc<Plan>>> {
-    static PLANS: Memo<Request, Arc<Plan>> = Memo::new();
+    static PLANS: Memo<(Place, Request), Arc<Plan>> = Memo::new();
     let device = y.device();
     if !autotune::is_enabled() || !device.is_cuda() {
         return Ok(None);
     }
-    if let Some(plan) = PLANS.get(device, request.clone()) {
+    let problem = (autotune::place(device), request.clone());
+    if let Some(plan) = PLANS.get(&problem) {
         return Ok(Some(plan));
     }
     let candidates = Plan::sweep(request.clone(), MOST_TRIED);
     let run = |plan: &Plan| launch::run(plan, x, y);
     let best = autotune::fastest(device, &key(request), candidates, Plan::to_string, run)?.map(Arc::new);
     if let Some(plan) = &best {
-        PLANS.keep(device, request.clone(), plan.clone());
+        PLANS.keep(problem, plan.clone());
     }
     Ok(best)
 }
