@@ -52,7 +52,7 @@ on_each_device! {
     }
 
     /// From subnormal numbers to some that are close to the largest: off by 2^-21 of the products, and by what multiples of
-    /// 2^-136 cannot say of an operand.
+    /// 2^-133 cannot say of an operand.
     fn numbers_of_any_size_are_right(device: &Device) -> Result<()> {
         let mut random = Random::new(111);
         let [m, n, k] = [16, 24, 20];
@@ -66,7 +66,7 @@ on_each_device! {
             let (a, b) = (of([m, k], low)?, of([k, n], high)?);
             let want = reference::matmul(&a, &b, &Matmul::default())?;
             let two_to = |exponent: i32| f64::from(exponent).exp2();
-            let products = two_to(-21) * two_to(low + high) + two_to(-136) * (two_to(low) + two_to(high));
+            let products = two_to(-21) * two_to(low + high) + two_to(-134) * (two_to(low) + two_to(high));
             let allowed = k as f64 * (products + two_to(-149));
             for (plan, got) in by_each_kernel(&a, &b, &Matmul::default())? {
                 assert_within(&got, &want, |_| allowed, format!("2^{low}, 2^{high}: {plan}"));
@@ -104,7 +104,8 @@ on_each_device! {
         Ok(())
     }
 
-    /// Of operands that are rounded to tf32 the product is exact, but for its sums; others are rounded to nearest.
+    /// Of operands that are rounded to tf32 the product is exact, but for its sums; two parts of bf16 leave out 2^-17 of each
+    /// product; others are as exact as f32.
     fn tf32_rounds_the_operands(device: &Device) -> Result<()> {
         let mut random = Random::new(112);
         for [m, n, k] in [[130, 136, 72], [17, 40, 260], [33, 57, 31]] {
@@ -128,7 +129,8 @@ on_each_device! {
                 assert!(results.iter().any(|(plan, _)| plan.contains("rounded to tf32")));
                 for (plan, got) in results {
                     let want = if plan.contains("rounded") { &want } else { &exact };
-                    let allowed = |i: usize| 2.0 * tolerance(DType::F32, k, 1.0, want[i]);
+                    let left_out = if plan.contains("two of bf16") { k as f64 * 2f64.powi(-17) } else { 0.0 };
+                    let allowed = |i: usize| left_out + 2.0 * tolerance(DType::F32, k, 1.0, want[i]);
                     assert_within(&got, want, allowed, format!("{m}x{n}x{k} {order}: {plan}"));
                 }
                 let first = ops::matmul(&a, &b, &parameters)?;

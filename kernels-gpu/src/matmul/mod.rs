@@ -12,6 +12,7 @@
 //! | [`loose()`](fn@loose) | 16-bit, any alignment | few tiles of what would be copied first |
 //! | [`thin()`](fn@thin) | 16-bit, rows along k, m ≤ 16 | decoding: b is read once, 16 bytes at a time |
 //! | [`tf32_cores()`](fn@tf32_cores) | f32, rows along k or across it | f32 in three products of tf32, or rounded to it if asked |
+//! | [`parted()`](fn@parted) | f32 in parts of bf16, which [`part_numbers()`](fn@part_numbers) makes | the same on Hopper, where it is not small |
 //! | [`cuda_cores()`](fn@cuda_cores) | f32, any strides | f32 where tensor cores are slow, and what would be copied for little |
 //! | [`reduce()`](fn@reduce) | f32 partial sums | adding up the splits of k, in their order |
 //! | [`repack()`](fn@repack) | any strides | rows that do not start at multiples of 16 bytes; of f32, that are not whole packs either |
@@ -45,6 +46,10 @@ mod half_tiles;
 #[cfg(feature = "matmul_hopper")]
 mod part;
 #[cfg(feature = "matmul_hopper")]
+mod parted_tiles;
+#[cfg(feature = "matmul_hopper")]
+mod parts;
+#[cfg(feature = "matmul_hopper")]
 mod piped_tiles;
 mod place;
 #[cfg(any(feature = "attention_scores", feature = "matmul"))]
@@ -71,6 +76,10 @@ pub use few_rows::*;
 pub use half_tiles::*;
 #[cfg(feature = "matmul_hopper")]
 pub use part::{PIPELINED_DEPTH, PIPELINED_LINES};
+#[cfg(feature = "matmul_hopper")]
+pub use parted_tiles::*;
+#[cfg(feature = "matmul_hopper")]
+pub use parts::*;
 #[cfg(feature = "matmul_hopper")]
 pub use piped_tiles::*;
 pub use place::{BAND, Blocks};

@@ -70,8 +70,30 @@ impl<const ALONG_K: usize> Part<ALONG_K> {
         place: Place,
         full: Barrier,
     ) {
+        // SAFETY: the caller's contract.
+        unsafe { self.load_part(map, tile, first, k, place, (1, 0), full) }
+    }
+
+    /// As [`Self::load`], of part `part` where each of the batch's outer dimension has `parts`.
+    ///
+    /// # Safety
+    /// As [`Self::load`].
+    #[inline(always)]
+    #[track_caller]
+    #[allow(clippy::too_many_arguments)]
+    pub unsafe fn load_part<T: Half>(
+        self,
+        map: TensorMap,
+        tile: Tile<T>,
+        first: u32,
+        k: u32,
+        place: Place,
+        (parts, part): (u32, u32),
+        full: Barrier,
+    ) {
         let inner = if self.steps[0] { place.inner as i32 } else { 0 };
-        let outer = if self.steps[1] { place.outer as i32 } else { 0 };
+        let outer = if self.steps[1] { place.outer } else { 0 };
+        let outer = (outer * parts + part) as i32;
         // SAFETY: the caller's contract.
         unsafe {
             if const { ALONG_K == 1 } {

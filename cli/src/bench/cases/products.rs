@@ -76,19 +76,21 @@ fn shapes(function: Function, quick: bool) -> Vec<Extents> {
     shapes
 }
 
-/// Every function in every type; f32 without the largest shapes.
+/// Whether the shape is one for the type: f32 goes without the largest.
+fn serves(dtype: DType, e: Extents) -> bool {
+    dtype != DType::F32 || e.batch * e.m * e.n * e.k <= LARGEST_F32
+}
+
+/// Every function in every type.
 pub fn cases(setting: &Setting, op: &'static str, functions: &[Function]) -> Vec<Case> {
     let mut cases = Vec::new();
     for &function in functions {
         for dtype in setting.dtypes(FLOATS) {
-            for e in shapes(function, setting.quick) {
-                if dtype != DType::F32 || e.batch * e.m * e.n * e.k <= LARGEST_F32 {
-                    cases.push(case(op, function, e, dtype, ""));
-                }
-            }
-            if function == Function::Matmul(false, true) && dtype != DType::F32 && !setting.quick {
+            let shapes = shapes(function, setting.quick).into_iter().filter(|&e| serves(dtype, e));
+            cases.extend(shapes.map(|e| case(op, function, e, dtype, "")));
+            if function == Function::Matmul(false, true) && !setting.quick {
                 for (note, multiples) in [(" random", true), (" random odd", false)] {
-                    let shapes = random_shapes(multiples).into_iter();
+                    let shapes = random_shapes(multiples).into_iter().filter(|&e| serves(dtype, e));
                     cases.extend(shapes.map(|e| case(op, function, e, dtype, note)));
                 }
             }

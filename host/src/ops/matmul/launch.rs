@@ -9,6 +9,7 @@ use kernels_gpu::matmul::{self as kernels, BAND, Blocks, Epilogue, Matrix, Produ
 
 use super::layout::{Layout, lines};
 use super::maps;
+use super::parted::Whole;
 use super::plan::{Choice, Plan, Request, Target, instance};
 use super::problem::Problem;
 use super::tuned::tuned;
@@ -135,12 +136,24 @@ fn floats(
     y: &Tensor,
 ) -> Result<()> {
     let Ready { plan, layout, operands } = prepare::<f32>(problem, layout, operands, y)?;
-    let kernel = match plan.choice {
-        Choice::CudaCores { index } => &kernels::cuda_cores::ALL[index],
-        Choice::Tf32Cores { shape } => &kernels::tf32_cores::ALL[instance(shape, plan.sides)],
+    let code = match plan.choice {
+        Choice::CudaCores { index } => Code::Plain(&kernels::cuda_cores::ALL[index]),
+        Choice::Tf32Cores { shape } => Code::Plain(&kernels::tf32_cores::ALL[instance(shape, plan.sides)]),
+        Choice::Parted { shape } => {
+            let kernel = &kernels::parted::ALL[instance(shape, plan.sides)];
+            let parts = |i: usize, matrix, rows| {
+                let (tensor, along_k) = (&operands[i], plan.sides[i].along_k);
+                let whole = Whole { tensor, matrix, rows, cols: layout.k, batch: layout.batch, along_k };
+                whole.take_apart(problem.op, kernel.constant("PARTS"), plan.tile[i])
+            };
+            // Their memory is freed in the order of the stream.
+            let (a, b) = (parts(0, layout.a, layout.m)?, parts(1, layout.b, layout.n)?);
+            let code = Code::Parted(kernel, [a.map, b.map]);
+            return product::<f32>(problem, &layout, plan, code, operands.each_ref(), behind, y);
+        }
         _ => unreachable!("the other kernels are for 16-bit types"),
     };
-    product::<f32>(problem, &layout, plan, Code::Plain(kernel), operands.each_ref(), behind, y)
+    product::<f32>(problem, &layout, plan, code, operands.each_ref(), behind, y)
 }
 
 fn halves<T>(
@@ -187,7 +200,9 @@ where
             };
             Code::Piped(kernel, [map(0, &layout.a)?, map(1, &layout.b)?])
         }
-        Choice::Tf32Cores { .. } | Choice::CudaCores { .. } => unreachable!("these kernels are for f32"),
+        Choice::Tf32Cores { .. } | Choice::Parted { .. } | Choice::CudaCores { .. } => {
+            unreachable!("these kernels are for f32")
+        }
     };
     product::<T>(problem, &layout, plan, code, operands, behind, y)
 }
@@ -199,7 +214,23 @@ enum Code<T: 'static> {
     Plain(&'static Kernel<kernels::tensor_cores::Args<T>>),
     /// One that reads them through maps.
     Piped(&'static Kernel<kernels::pipelined::Args<T>>, [TensorMap; 2]),
+    /// One that reads their parts through maps.
+    Parted(&'static Kernel<OfParts<T>>, [TensorMap; 2]),
 }
+
+/// The arguments of `parted`.
+type OfParts<T> = (
+    TensorMap,
+    TensorMap,
+    TensorMap,
+    Global<T>,
+    Global<T>,
+    Global<T>,
+    Global<T>,
+    GlobalMut<T>,
+    GlobalMut<T>,
+    Product,
+);
 
 impl<T: Element> Code<T> {
     /// # Safety
@@ -219,6 +250,11 @@ impl<T: Element> Code<T> {
                     let (_, _, bias, addend, aux, out, p) = args;
                     let result = result.unwrap_or_else(TensorMap::none);
                     device.launch(kernel, grid, (*map_a, *map_b, result, bias, addend, aux, out, p))
+                }
+                Code::Parted(kernel, [map_a, map_b]) => {
+                    let (a, b, bias, addend, aux, out, p) = args;
+                    let result = result.unwrap_or_else(TensorMap::none);
+                    device.launch(kernel, grid, (*map_a, *map_b, result, a, b, bias, addend, aux, out, p))
                 }
             }
         }
@@ -319,9 +355,9 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     let (a, b) = (a.view::<T>()?, b.view::<T>()?);
     if plan.splits == 1 || plan.is_clustered() {
         let mut result = None;
-        if matches!(plan.choice, Choice::Pipelined { .. }) && storable(&epilogue) {
+        if let Some(boxed) = storable(plan.choice, &epilogue) {
             epilogue.flags |= flag::STORED;
-            result = Some(maps::result(y, &layout.out, [layout.m, layout.n], layout.batch)?);
+            result = Some(maps::result(y, &layout.out, [layout.m, layout.n], layout.batch, boxed)?);
         }
         let args = (a, b, bias, addend, aux, out, p(epilogue));
         // SAFETY: layout and plan are those of the tensors, of which `Problem` has checked the extents. Memory is
@@ -333,7 +369,7 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     let parts = Tensor::uninit(device, DType::F32, &[plan.splits, outer, inner, layout.m, pitch])?;
     let steps = parts.strides();
     let of_parts = Matrix { row: pitch as i64, col: 1, outer: steps[1] as i64, inner: steps[2] as i64 };
-    let alone = Epilogue {
+    let mut alone = Epilogue {
         out: of_parts,
         split: steps[0] as i64,
         alpha: 1.0,
@@ -346,8 +382,15 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
         unsafe { (Global::<T>::from_raw(RawView::none()), GlobalMut::<T>::from_raw(parts.raw_view()?)) };
     // SAFETY: as above.
     let no_aux = unsafe { GlobalMut::<T>::from_raw(RawView::none()) };
+    let mut result = None;
+    if let Some(boxed) = storable(plan.choice, &alone).filter(|_| outer == 1) {
+        alone.flags |= flag::STORED;
+        // The splits are the batch's outer dimension, in which there is but one product.
+        let of_parts = Matrix { outer: alone.split, ..of_parts };
+        result = Some(maps::result(&parts, &of_parts, [layout.m, layout.n], [plan.splits, inner], boxed)?);
+    }
     // SAFETY: as for one part; `parts` has room for all.
-    unsafe { code.launch(device, grid, None, (a, b, none, none, no_aux, out_of_parts, p(alone)))? };
+    unsafe { code.launch(device, grid, result, (a, b, none, none, no_aux, out_of_parts, p(alone)))? };
     let packs_of_row = layout.n.div_ceil(T::PER_PACK);
     let packs = packs_of_row * layout.m * layout.products();
     let sums = kernels::Partials {
@@ -366,12 +409,24 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     unsafe { device.launch(reduce, grid, (parts.view::<f32>()?, bias, addend, aux, out, sums)) }
 }
 
-/// Whether the accelerator can store the result, with what its kernel does before that.
-fn storable(epilogue: &Epilogue) -> bool {
-    let others = flag::ADDEND | flag::KEEP | flag::SLOPE | flag::WIDE;
-    let whole = epilogue.n.is_multiple_of(8)
-        && maps::mappable(&epilogue.out, size_of::<u16>(), epilogue.m as usize, true);
-    whole && epilogue.flags & (others | flag::PACKED) == flag::PACKED
+/// What the accelerator stores at a time, columns and rows, if it can store the result of a kernel, with what the kernel does before
+/// that.
+fn storable(choice: Choice, epilogue: &Epilogue) -> Option<[u32; 2]> {
+    let (boxed, size, does) = match choice {
+        Choice::Pipelined { .. } => ([kernels::PIPELINED_CHUNK, kernels::PIPELINED_ROWS], 2, true),
+        Choice::Parted { .. } => {
+            let short = [activation::NONE, activation::RELU].contains(&epilogue.activation);
+            (kernels::PARTED_BOX, 4, short)
+        }
+        _ => return None,
+    };
+    // A wide result is of f32, as are all of a kernel for f32.
+    let wide = if size == 4 { 0 } else { flag::WIDE };
+    let others = flag::ADDEND | flag::KEEP | flag::SLOPE | wide;
+    let whole = (epilogue.out.row as usize * size).is_multiple_of(16)
+        && maps::mappable(&epilogue.out, size, epilogue.m as usize, true);
+    let plain = epilogue.flags & (others | flag::PACKED) == flag::PACKED;
+    (does && whole && plain).then_some(boxed)
 }
 
 fn epilogue(problem: &Problem, layout: &Layout, [bias, addend, aux]: Behinds, y: &Tensor) -> Epilogue {
@@ -427,10 +482,10 @@ fn blocks(op: &'static str, layout: &Layout, plan: &Plan) -> Result<Blocks> {
     })
 }
 
-fn divisor(op: &'static str, value: usize) -> Result<Divisor> {
+pub(super) fn divisor(op: &'static str, value: usize) -> Result<Divisor> {
     u32::try_from(value.max(1)).ok().and_then(Divisor::new).ok_or_else(|| too_large(op, value))
 }
 
-fn too_large(op: &'static str, got: usize) -> Error {
+pub(super) fn too_large(op: &'static str, got: usize) -> Error {
     Error::TooLarge { op, what: "tiles of a launch", limit: (1 << 31) - 1, got: got.to_string() }
 }

@@ -1,7 +1,7 @@
 //! Tensor maps of a product's matrices, and when there can be one.
 
 use cuda_std::tma::TensorMap;
-use kernels_gpu::matmul::{Matrix, PIPELINED_CHUNK, PIPELINED_DEPTH, PIPELINED_LINES, PIPELINED_ROWS};
+use kernels_gpu::matmul::{Matrix, PIPELINED_DEPTH, PIPELINED_LINES};
 
 use crate::cuda::{RANK, Tiled};
 use crate::error::Result;
@@ -36,9 +36,15 @@ pub fn operand(
     map(tensor, matrix, step, extents, batch, boxed)
 }
 
-/// Of the result, for what a consumer stores at a time.
-pub fn result(tensor: &Tensor, matrix: &Matrix, [m, n]: [usize; 2], batch: [usize; 2]) -> Result<TensorMap> {
-    map(tensor, matrix, matrix.row, [n, m], batch, [PIPELINED_CHUNK, PIPELINED_ROWS])
+/// Of the result, for what is stored at a time: so many columns and rows.
+pub fn result(
+    tensor: &Tensor,
+    matrix: &Matrix,
+    [m, n]: [usize; 2],
+    batch: [usize; 2],
+    boxed: [u32; 2],
+) -> Result<TensorMap> {
+    map(tensor, matrix, matrix.row, [n, m], batch, boxed)
 }
 
 fn map(

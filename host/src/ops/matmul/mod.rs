@@ -3,6 +3,7 @@
 mod launch;
 mod layout;
 mod maps;
+mod parted;
 mod plan;
 mod problem;
 #[cfg(test)]
@@ -73,10 +74,10 @@ impl<D> Default for Matmul<'_, D> {
 /// Sums are in f32 and rounded once, behind c. Every extent may be 0; without terms the sums are 0. The order of additions
 /// depends on the shapes, strides and the GPU alone: the same input gives the same bits.
 ///
-/// Products of f32 are as exact as f32 sums are, also on tensor cores, which take each number as two of tf32: a product is off by
-/// at most 2^-21 of it, sums are rounded every 32 terms. An operand counts in multiples of 2^-136 there, so that numbers
-/// below 2^-113 lose bits; NaN and infinities are those of plain f32. With [`Matmul::tf32`] operands are rounded to 11 bits, where
-/// that is faster.
+/// Products of f32 are as exact as f32 sums are, also on tensor cores, which take each number as two of tf32, a product being off by
+/// at most 2^-21 of it, or on Hopper as three of bf16, a product being off by at most 2^-24; sums are rounded every 32 or 64 terms. An operand
+/// counts in multiples of 2^-133 there, so that numbers below 2^-109 lose bits; NaN and infinities are those of plain f32. With
+/// [`Matmul::tf32`] operands are rounded to 11 bits or more, where that is faster.
 ///
 /// Any strides are accepted. Operands whose rows or columns start at multiples of 16 bytes (in f32: and have them whole) are
 /// read as they lie; others are copied first, which [`explain`] tells.

@@ -149,6 +149,11 @@ pub enum Choice {
         /// Number in the table of shapes.
         shape: usize,
     },
+    /// `parted`, with tiles of this shape.
+    Parted {
+        /// Number in the table of shapes.
+        shape: usize,
+    },
     /// `cuda_cores`.
     CudaCores {
         /// The instance.
@@ -222,6 +227,8 @@ enum Pace {
     Waves,
     /// Blocks stay for several tiles, on Hopper.
     Staying(Stay),
+    /// The same, with operands that are taken into so many parts first.
+    Parted(u32, Stay),
     /// As waves, on Hopper; the splits of k are the blocks of a cluster.
     Clusters(Cluster),
 }
@@ -271,10 +278,10 @@ const ALONE: f64 = 1.4;
 const MEMORY: f64 = 3800.0;
 const CACHE: f64 = 5000.0;
 
-/// Each instance of `tensor_cores`, `pipelined`, `clustered`, `loose` and `tf32_cores` in four layouts, for all types alike.
+/// Each instance of `tensor_cores`, `pipelined`, `clustered`, `loose`, `tf32_cores` and `parted` in four layouts, for all types alike.
 const LAYOUTS: usize = 4;
 
-/// The instance of `tensor_cores`, `pipelined`, `clustered`, `loose` or `tf32_cores` with tiles of a shape, for operands read this way.
+/// The instance of `tensor_cores`, `pipelined`, `clustered`, `loose`, `tf32_cores` or `parted` with tiles of a shape, for operands read this way.
 pub fn instance(shape: usize, sides: [Side; 2]) -> usize {
     shape * LAYOUTS + 2 * usize::from(!sides[0].along_k) + usize::from(!sides[1].along_k)
 }
@@ -372,7 +379,7 @@ fn tiles(request: &Request, target: Target) -> Vec<Tile> {
                 pace: Pace::Waves,
             }
         });
-        return on_cores.chain(tf32_tiles(request, target)).collect();
+        return on_cores.chain(tf32_tiles(request, target)).chain(parted_tiles(request, target)).collect();
     }
     let instances = kernels::tensor_cores::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
     let mut tiles: Vec<Tile> = instances
@@ -482,6 +489,27 @@ fn tf32_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
     })
 }
 
+/// Those of `parted`: of three parts, and of two where operands may be rounded to tf32.
+fn parted_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
+    let Request { tf32, k, .. } = *request;
+    let shapes = kernels::parted::ALL.iter().step_by(LAYOUTS).enumerate();
+    // A sum of no terms is left to the others.
+    let shapes = shapes.filter(move |(_, kernel)| tf32 || kernel.constant("PARTS") == 3);
+    shapes.filter(move |_| target.warpgroups && k > 0).map(|(shape, kernel)| {
+        let of = |name| kernel.constant(name) as u32;
+        let (parts, consumers, cols) = (of("PARTS"), of("CONSUMERS"), 2 * of("SUMS"));
+        Tile {
+            choice: Choice::Parted { shape },
+            rows: consumers * kernels::PIPELINED_ROWS,
+            cols,
+            shared_bytes: kernels::parted_shared_bytes(parts, consumers, cols, of("STAGES")),
+            resident: kernel.bounds.min_blocks,
+            rate: 0.0,
+            pace: Pace::Parted(parts, PARTED[shape]),
+        }
+    })
+}
+
 /// Rates of the instances of `cuda_cores`, and of the shapes of `tf32_cores` and `tensor_cores`: from the times of
 /// 4096·4096·4096 and 3072·4096·1024.
 const F32_RATES: [f64; 2] = [125.0, 103.0];
@@ -500,6 +528,9 @@ const CLUSTERED: [Cluster; 2] = [
     Cluster { once: 1.72, stage: [0.185, 0.185], end: 2.12, part: 1.06 },
 ];
 const LOOSE: [Cluster; 1] = [Cluster { once: 2.29, stage: [1.21, 0.87], end: 0.7, part: 0.32 }];
+/// Those of the shapes of `parted`.
+const PARTED: [Stay; 3] =
+    [Stay { stage: 1.91, end: 3.0 }, Stay { stage: 1.15, end: 2.5 }, Stay { stage: 1.0, end: 3.0 }];
 /// Microseconds that a launch of `pipelined` takes by itself.
 const HOPPER_LAUNCH: f64 = 1.52;
 /// How much longer it takes to finish a tile where results are no whole packs.
@@ -554,6 +585,7 @@ impl Tile {
                     + rounds * cluster.end / parts
                     + cluster.part * (parts - 1.0)
             }
+            Pace::Parted(_, Stay { stage, end }) => rounds * (turns * stage + end),
             Pace::Staying(Stay { stage, end }) => {
                 let longer = match n.is_multiple_of(16 / dtype.size()) {
                     _ if splits > 1 => PARTIAL_END,
@@ -583,19 +615,26 @@ impl Tile {
         let bytes = (batch * (m * k + n * k + m * n) * dtype.size()) as f64 / MEMORY / 1e3;
         let (launch, both, reduce, copy) = match self.pace {
             Pace::Waves => (LAUNCH, NOT_HIDDEN, LAUNCH, LAUNCH),
-            Pace::Staying(_) => (HOPPER_LAUNCH, HOPPER_BOTH, REDUCE, COPY),
+            Pace::Staying(_) | Pace::Parted(..) => (HOPPER_LAUNCH, HOPPER_BOTH, REDUCE, COPY),
             Pace::Clusters(Cluster { once, .. }) => (once, HOPPER_BOTH, REDUCE, COPY),
         };
         let reduce = if partials > 0 { reduce + 2.0 * partials as f64 / CACHE / 1e3 } else { 0.0 };
         // These read operands as they lie.
-        let any = matches!(self.choice, Choice::CudaCores { .. } | Choice::Loose { .. });
+        let any =
+            matches!(self.choice, Choice::CudaCores { .. } | Choice::Loose { .. } | Choice::Parted { .. });
         let copied = |side: &Side| side.copied && !any;
         let sides = sides.map(|side| Side { copied: copied(&side), ..side });
+        // Bytes of a number that are written before the product.
+        let written = |side: &Side| match self.pace {
+            Pace::Parted(parts, _) => 2 * parts as usize,
+            _ if side.copied => dtype.size(),
+            _ => 0,
+        };
         let copies: f64 = [m, n]
             .into_iter()
-            .zip(&sides)
-            .filter(|(_, side)| side.copied)
-            .map(|(rows, _)| copy + (2 * batch * rows * k * dtype.size()) as f64 / MEMORY / 1e3)
+            .zip(sides.iter().map(written))
+            .filter(|&(_, written)| written > 0)
+            .map(|(rows, written)| copy + (batch * rows * k * (dtype.size() + written)) as f64 / MEMORY / 1e3)
             .sum();
         let microseconds = launch + compute.max(bytes) + both * compute.min(bytes) + reduce + copies;
         let on_hopper = !matches!(self.pace, Pace::Waves);
@@ -607,7 +646,11 @@ impl Tile {
             splits,
             k_of_split,
             shared_bytes: self.shared_bytes,
-            most_blocks: if matches!(self.pace, Pace::Staying(_)) { u64::from(target.sms) } else { u64::MAX },
+            most_blocks: if matches!(self.pace, Pace::Staying(_) | Pace::Parted(..)) {
+                target.sms.into()
+            } else {
+                u64::MAX
+            },
             early: on_hopper && microseconds < EARLY,
             microseconds,
             measured: false,
@@ -629,6 +672,10 @@ impl fmt::Display for Plan {
                     _ => "tf32_cores (three products)",
                 }
             }
+            Choice::Parted { shape } => match kernels::parted::ALL[shape * LAYOUTS].constant("PARTS") {
+                2 => "parted (two of bf16)",
+                _ => "parted (three of bf16)",
+            },
             Choice::CudaCores { .. } => "cuda_cores",
         };
         let [rows, cols] = self.tile;
