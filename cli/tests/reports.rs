@@ -177,11 +177,11 @@ fn explain_tells_the_kernel_and_what_is_copied() {
     assert!(text.contains("a along k, copied first; b along its rows, copied first"), "{text}");
     let text = explain(&["linear", "4096", "4096", "4096", "--dtype", "f32"]);
     assert!(
-        text.starts_with("linear 4096x4096x4096 f32: tf32_cores (three products) 64x128, 64x32 tiles"),
+        text.starts_with("linear 4096x4096x4096 f32: parted (three of bf16) 128x128, 32x32 tiles"),
         "{text}"
     );
     let text = explain(&["matmul", "4096", "4096", "4096", "--dtype", "f32", "--tf32"]);
-    assert!(text.starts_with("matmul 4096x4096x4096 f32: tf32_cores (rounded to tf32) 128x128"), "{text}");
+    assert!(text.starts_with("matmul 4096x4096x4096 f32: parted (two of bf16) 128x128"), "{text}");
     let text = explain(&["attention_scores", "384", "384", "64", "--heads", "128", "--mask", "keep"]);
     let want = "attention_scores 128 times 384x384x64 bf16: whole_rows 32x384, 4 tiles a block, 3 blocks a product, 57 KB";
     assert_eq!(text.trim_end(), want);

@@ -18,6 +18,8 @@ const PIECE: usize = POOL / 2;
 const STEP: usize = 256;
 /// Random numbers are uniform in ± this.
 const REACH: f32 = 4.0;
+/// How far weights do.
+const REACH_OF_WEIGHTS: f32 = 1.0 / 32.0;
 /// The part of a mask that keeps.
 pub const KEPT: f32 = 0.8;
 
@@ -26,6 +28,8 @@ pub const KEPT: f32 = 0.8;
 enum Kind {
     /// Numbers of a floating-point type.
     Numbers(DType),
+    /// Smaller ones.
+    Weights(DType),
     /// Bytes, 1 with the probability [`KEPT`], else 0.
     Keep,
     /// The bits of f32, as u32.
@@ -61,6 +65,11 @@ impl Data {
     /// For each set a tensor of random numbers in f32, f16 or bf16, uniform in ±4.
     pub fn numbers(&self, sets: usize, dtype: DType, shape: &[usize]) -> Result<Vec<Tensor>> {
         (0..sets).map(|_| self.filled(Kind::Numbers(dtype), shape)).collect()
+    }
+
+    /// A tensor of random numbers in ±1/32: weights through which gradients go back over many steps, and neither vanish nor overflow.
+    pub fn weights(&self, dtype: DType, shape: &[usize]) -> Result<Tensor> {
+        self.filled(Kind::Weights(dtype), shape)
     }
 
     /// For each set a mask of bytes that keeps four in five.
@@ -113,6 +122,7 @@ impl Data {
         let (device, shape) = (&self.device, &[self.pool]);
         let pool = match kind {
             Kind::Numbers(dtype) => random::tensor(device, dtype, shape, REACH, 1)?,
+            Kind::Weights(dtype) => random::tensor(device, dtype, shape, REACH_OF_WEIGHTS, 6)?,
             Kind::Keep => {
                 let bytes = random::fill(self.pool, 0.5, 2, |value| [u8::from(value < KEPT - 0.5)]);
                 Tensor::from_bytes(device, DType::U8, shape, &bytes)?

@@ -9,6 +9,7 @@
 //! | `tokens` | reads a token, and records one that has no row in the table |
 //! | `boundaries` | where packed sequences begin |
 //! | `lookup` | the kernels of the forward pass |
+//! | `strips` | what the next two have in common |
 //! | `windows` | the forward pass for rows of 16-bit elements that packs do not fit |
 //! | `words` | and of f32 |
 //! | `few` | both gradients of few tokens |
@@ -27,6 +28,7 @@ mod few;
 mod lookup;
 mod positions;
 mod sort;
+mod strips;
 mod sums;
 mod tokens;
 mod unit;
@@ -38,10 +40,11 @@ pub use few::*;
 pub use lookup::*;
 pub use positions::*;
 pub use sort::*;
+pub use strips::Strips;
 pub use sums::*;
 pub use tokens::{FAULT_BITS, Tokens, token_kind};
-pub use windows::{Windows, lookup_windows};
-pub use words::{Words, lookup_words, strips};
+pub use windows::lookup_windows;
+pub use words::{lookup_words, strips};
 
 /// Every pack is one load: with positions two for each unit, and of dy as many as are in flight.
 #[cfg(target_arch = "nvptx64")]

@@ -7,38 +7,15 @@
 //!
 //! Launch: 1-D grid, a warp for each strip; larger results take several launches.
 
-use super::lookup::Lookup;
-use super::tokens::record;
+use super::strips::Strips;
 use cuda_std::bits::funnel_right;
 use cuda_std::prelude::*;
-
-/// Warps of a block.
-const WARPS: u32 = 4;
-
-/// A launch.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Windows {
-    /// Its units are strips of 32·PACKS packs of y. The columns of the tables lie side by side.
-    pub lookup: Lookup,
-    /// Elements of wte, counted to the end of its last row.
-    pub wte_len: i64,
-    /// And of wpe.
-    pub wpe_len: i64,
-    /// Where the first step's row is in wpe.
-    pub wpe_first: i64,
-    /// Columns, at least a pack's.
-    pub cols: u32,
-    /// Fills the struct, which has no padding.
-    pub unused: u32,
-}
-cuda_std::plain_parameter!(Windows);
-const _: () = assert!(size_of::<Windows>() == size_of::<Lookup>() + 4 * 8);
 
 /// Rows of any number of elements from a pack's on.
 ///
 /// # Safety
-/// As [`lookup_packs()`](fn@super::lookup_packs), with units as [`Windows`] says: the grid has a warp for each; tables and y
+/// As [`lookup_packs()`](fn@super::lookup_packs), with units of 32·PACKS packs of y, of which a row has one at
+/// least: the grid has a warp for each; tables and y
 /// begin at multiples of 16 bytes.
 #[kernel(
     family = "embedding",
@@ -52,30 +29,18 @@ pub unsafe fn lookup_windows<T: Float, const WPE: usize, const PACKS: usize>(
     wpe: Global<T>,
     y: GlobalMut<T>,
     fault: GlobalMut<u64>,
-    p: Windows,
+    p: Strips,
 ) {
     let (per_pack, lane) = (T::PER_PACK as u32, warp::lane_id());
-    let strip = thread::block_idx_x() * WARPS + warp::warp_id();
-    if strip >= p.lookup.units {
-        return;
-    }
-    let (row, within) = p.lookup.per_row.div_rem(strip);
-    let number = p.lookup.first + row;
-    // Rows of y follow one another.
-    let y_at = number as u64 * p.cols as u64;
-    let head = (y_at as u32).wrapping_neg() & (per_pack - 1);
-    let packs = (p.cols - head) / const { T::PER_PACK as u32 };
     // SAFETY: the caller's contract; packs and elements beyond the row are not accessed, and of a token that has no row
     // nothing is read.
     unsafe {
-        let token = p.lookup.tokens.read(tokens, number);
-        let row_at = if token.valid { token.value * p.lookup.wte_row } else { 0 };
-        let mut step_at = 0;
-        if const { WPE == 1 } {
-            step_at = p.wpe_first + p.lookup.step(starts, &token, number) * p.lookup.wpe_row;
-        }
+        let Some(strip) = p.strip::<WPE>(tokens, starts) else { return };
+        let (y_at, within, token) = (strip.y_at, strip.within, strip.token);
+        let head = (y_at as u32).wrapping_neg() & (per_pack - 1);
+        let packs = (p.cols - head) / const { T::PER_PACK as u32 };
         let (of_row, of_step) =
-            (Source::<T>::new(wte, row_at, p.wte_len), Source::<T>::new(wpe, step_at, p.wpe_len));
+            (Source::<T>::new(wte, strip.row_at, p.wte_len), Source::<T>::new(wpe, strip.step_at, p.wpe_len));
         let first = within * warp::SIZE * PACKS as u32 + lane;
         let (mut a, mut b) = ([[[0; 4]; 2]; PACKS], [[[0; 4]; 2]; PACKS]);
         for i in 0..PACKS {
@@ -99,11 +64,9 @@ pub unsafe fn lookup_windows<T: Float, const WPE: usize, const PACKS: usize>(
             }
             y.set_pack_if(pack < packs, (y_at + column as u64) as usize, unit);
         }
+        strip.record(fault);
         if within > 0 {
             return;
-        }
-        if lane == 0 && !token.valid {
-            record(fault, number, token.value);
         }
         // Fewer than two packs' elements.
         let in_packs = packs * per_pack;

@@ -6,33 +6,9 @@
 //!
 //! Launch: 1-D grid, a warp for each strip; larger results take several launches.
 
-use super::lookup::Lookup;
-use super::tokens::record;
+use super::strips::Strips;
 use cuda_std::bits::funnel_right;
 use cuda_std::prelude::*;
-
-/// Warps of a block.
-const WARPS: u32 = 4;
-
-/// A launch.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Words {
-    /// Its units are strips of 32·WORDS words of y. The columns of the tables lie side by side.
-    pub lookup: Lookup,
-    /// Elements of wte, counted to the end of its last row.
-    pub wte_len: i64,
-    /// And of wpe.
-    pub wpe_len: i64,
-    /// Where the first step's row is in wpe.
-    pub wpe_first: i64,
-    /// Columns.
-    pub cols: u32,
-    /// Fills the struct, which has no padding.
-    pub unused: u32,
-}
-cuda_std::plain_parameter!(Words);
-const _: () = assert!(size_of::<Words>() == size_of::<Lookup>() + 4 * 8);
 
 /// Strips of a row of so many columns, wherever it begins, at so many words a lane of as many elements.
 pub const fn strips(cols: usize, words: usize, per_word: usize) -> usize {
@@ -43,7 +19,7 @@ pub const fn strips(cols: usize, words: usize, per_word: usize) -> usize {
 /// Rows of any number of elements.
 ///
 /// # Safety
-/// As [`lookup_packs()`](fn@super::lookup_packs), with units as [`Words`] says: the grid has a warp for each; tables and y
+/// As [`lookup_packs()`](fn@super::lookup_packs), with units of 32·WORDS words of y: the grid has a warp for each; tables and y
 /// begin at multiples of 4 bytes.
 #[kernel(
     family = "embedding",
@@ -62,34 +38,23 @@ pub unsafe fn lookup_words<T: Float, const WPE: usize, const WORDS: usize>(
     wpe: Global<T>,
     y: GlobalMut<T>,
     fault: GlobalMut<u64>,
-    p: Words,
+    p: Strips,
 ) {
     let (per_word, lane) = (const { T::PER_WORD as u32 }, warp::lane_id());
-    let strip = thread::block_idx_x() * WARPS + warp::warp_id();
-    if strip >= p.lookup.units {
-        return;
-    }
-    let (row, within) = p.lookup.per_row.div_rem(strip);
-    let number = p.lookup.first + row;
-    // Rows of y follow one another.
-    let y_at = number as i64 * p.cols as i64;
     let line = const { warp::SIZE * T::PER_WORD as u32 };
-    let first = (within * WORDS as u32 * line + lane * per_word) as i32 - (y_at as u32 & (line - 1)) as i32;
     // SAFETY: the caller's contract; elements beyond the row are not accessed, and of a token that has no row nothing is
     // read.
     unsafe {
-        let token = p.lookup.tokens.read(tokens, number);
-        let row_at = if token.valid { token.value * p.lookup.wte_row } else { 0 };
-        let mut step_at = 0;
-        if const { WPE == 1 } {
-            step_at = p.wpe_first + p.lookup.step(starts, &token, number) * p.lookup.wpe_row;
-        }
-        let of_row = Source::<T>::new(wte, row_at + first as i64, p.wte_len);
-        let of_step = Source::<T>::new(wpe, step_at + first as i64, p.wpe_len);
+        let Some(strip) = p.strip::<WPE>(tokens, starts) else { return };
+        let y_at = strip.y_at as i64;
+        let first =
+            (strip.within * WORDS as u32 * line + lane * per_word) as i32 - (y_at as u32 & (line - 1)) as i32;
+        let of_row = Source::<T>::new(wte, strip.row_at + first as i64, p.wte_len);
+        let of_step = Source::<T>::new(wpe, strip.step_at + first as i64, p.wpe_len);
         let (mut a, mut b) = ([[0; 2]; WORDS], [[0; 2]; WORDS]);
         for i in 0..WORDS {
             let has = there::<T>(first + (i as u32 * line) as i32, p.cols);
-            a[i] = of_row.load(has.map(|has| has & token.valid), i * line as usize);
+            a[i] = of_row.load(has.map(|has| has & strip.token.valid), i * line as usize);
             if const { WPE == 1 } {
                 b[i] = of_step.load(has, i * line as usize);
             }
@@ -109,9 +74,7 @@ pub unsafe fn lookup_words<T: Float, const WPE: usize, const WORDS: usize>(
                 y.set_if(has[1] & !has[0], at.wrapping_add(1), T::from_bits(word >> 16));
             }
         }
-        if within == 0 && lane == 0 && !token.valid {
-            record(fault, number, token.value);
-        }
+        strip.record(fault);
     }
 }
 

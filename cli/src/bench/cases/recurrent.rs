@@ -46,7 +46,12 @@ fn case(op: &'static str, function: Function, e: Extents, dtype: DType) -> Case 
 }
 
 fn prepare(data: &Data, sets: usize, function: Function, e: Extents, dtype: DType) -> Result<Prepared> {
-    let set = || Operands::new(function, e, |shape, _| Ok(data.numbers(1, dtype, shape)?.remove(0)));
+    let set = || {
+        Operands::new(function, e, |shape, of_weight| match of_weight {
+            true => data.weights(dtype, shape),
+            false => Ok(data.numbers(1, dtype, shape)?.remove(0)),
+        })
+    };
     let sets: Rc<[Operands]> = (0..sets).map(|_| set()).collect::<Result<_>>()?;
     let plan = function.plan(&sets[0])?;
     let floor = function.bytes(e, dtype);

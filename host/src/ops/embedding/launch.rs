@@ -13,9 +13,7 @@ use crate::tensor::Tensor;
 use cuda_std::divide::Divisor;
 use cuda_std::kernel::Kernel;
 use cuda_std::{Float, Global, warp};
-use kernels_gpu::embedding::{
-    self as kernels, FAULT_BITS, Lookup, Tokens, Windows, Words, strips, token_kind,
-};
+use kernels_gpu::embedding::{self as kernels, FAULT_BITS, Lookup, Strips, Tokens, strips, token_kind};
 
 /// Bytes of a row that words are for: a warp has one row, and with fewer most of its lanes would have none.
 const LEAST_BYTES: usize = 128;
@@ -78,7 +76,8 @@ where
             let kernel = &kernels::lookup_windows::kernels::<T>()[with_wpe];
             let wpe = read::<T>(all.as_ref())?;
             let packs = kernel.constant("PACKS") * warp::SIZE as usize;
-            for piece in windows(problem, T::PER_PACK, packs, MOST_UNITS, first_and_rows) {
+            let of_row = (problem.cols / T::PER_PACK).div_ceil(packs);
+            for piece in launches(problem, of_row, MOST_UNITS, first_and_rows) {
                 let warps = u64::from(kernel.bounds.threads / warp::SIZE);
                 let grid = Grid::covering(u64::from(piece.lookup.units), warps)?;
                 // SAFETY: as above.
@@ -239,37 +238,16 @@ fn table_ends(problem: &Problem, [offset, rows]: [usize; 2]) -> [i64; 3] {
     ]
 }
 
-/// The launches for strips of so many packs of `unit` elements: whole rows, at most `most` strips; `of_steps` as in [`table_ends`].
-fn windows(
-    problem: &Problem,
-    unit: usize,
-    packs: usize,
-    most: usize,
-    of_steps: [usize; 2],
-) -> impl Iterator<Item = Windows> {
-    let [wte_len, wpe_len, wpe_first] = table_ends(problem, of_steps);
-    let cols = problem.cols as u32;
-    let strips = (problem.cols / unit).div_ceil(packs);
-    pieces(problem, strips, most).map(move |lookup| Windows {
-        lookup,
-        wte_len,
-        wpe_len,
-        wpe_first,
-        cols,
-        unused: 0,
-    })
-}
-
 /// The launches for rows of so many strips: whole rows, at most `most` strips; `of_steps` as in [`table_ends`].
 fn launches(
     problem: &Problem,
     strips: usize,
     most: usize,
     of_steps: [usize; 2],
-) -> impl Iterator<Item = Words> {
+) -> impl Iterator<Item = Strips> {
     let [wte_len, wpe_len, wpe_first] = table_ends(problem, of_steps);
     let cols = problem.cols as u32;
-    pieces(problem, strips, most).map(move |lookup| Words {
+    pieces(problem, strips, most).map(move |lookup| Strips {
         lookup,
         wte_len,
         wpe_len,
@@ -332,25 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_cover_their_rows_and_know_where_their_tables_end() {
-        let problem = problem(&[3, 5], &[7, 1003]);
-        for (most, strips) in [(1 << 30, 2), (7, 2), (1, 2)] {
-            let mut next = 0;
-            for piece in windows(&problem, 8, 64, most, [2, 9]) {
-                assert_eq!(
-                    (piece.lookup.first, piece.lookup.per_row.value(), piece.cols),
-                    (next, strips, 1003)
-                );
-                assert!(piece.lookup.units.is_multiple_of(strips) && piece.lookup.units > 0);
-                assert_eq!((piece.wte_len, piece.wpe_len, piece.wpe_first), (7 * 1003, 1003, 0));
-                next += piece.lookup.units / strips;
-            }
-            assert_eq!(next, 15, "{most}");
-        }
-    }
-
-    #[test]
-    fn words_cover_their_rows_and_know_where_their_tables_end() {
+    fn strips_cover_their_rows_and_know_where_their_tables_end() {
         let problem = problem(&[3, 5], &[7, 1003]);
         for (most, strips) in [(1 << 30, 2), (7, 2), (1, 2)] {
             let mut next = 0;

@@ -528,9 +528,12 @@ const CLUSTERED: [Cluster; 2] = [
     Cluster { once: 1.72, stage: [0.185, 0.185], end: 2.12, part: 1.06 },
 ];
 const LOOSE: [Cluster; 1] = [Cluster { once: 2.29, stage: [1.21, 0.87], end: 0.7, part: 0.32 }];
-/// Those of the shapes of `parted`.
+/// Those of the shapes of `parted`, fitted to 49 shapes each: the root of the mean square of the error is 6 %. Numbers are taken apart in the time
+/// of their bytes.
 const PARTED: [Stay; 3] =
-    [Stay { stage: 1.91, end: 3.0 }, Stay { stage: 1.15, end: 2.5 }, Stay { stage: 1.0, end: 3.0 }];
+    [Stay { stage: 1.92, end: 3.97 }, Stay { stage: 1.16, end: 2.18 }, Stay { stage: 0.98, end: 3.97 }];
+/// How much longer it takes to finish a tile where rows of the result are no whole packs.
+const RAGGED_PARTED: f64 = 5.0;
 /// Microseconds that a launch of `pipelined` takes by itself.
 const HOPPER_LAUNCH: f64 = 1.52;
 /// How much longer it takes to finish a tile where results are no whole packs.
@@ -585,7 +588,10 @@ impl Tile {
                     + rounds * cluster.end / parts
                     + cluster.part * (parts - 1.0)
             }
-            Pace::Parted(_, Stay { stage, end }) => rounds * (turns * stage + end),
+            Pace::Parted(_, Stay { stage, end }) => {
+                let longer = if splits > 1 || n.is_multiple_of(4) { 1.0 } else { RAGGED_PARTED };
+                rounds * (turns * stage + end * longer)
+            }
             Pace::Staying(Stay { stage, end }) => {
                 let longer = match n.is_multiple_of(16 / dtype.size()) {
                     _ if splits > 1 => PARTIAL_END,
@@ -615,7 +621,8 @@ impl Tile {
         let bytes = (batch * (m * k + n * k + m * n) * dtype.size()) as f64 / MEMORY / 1e3;
         let (launch, both, reduce, copy) = match self.pace {
             Pace::Waves => (LAUNCH, NOT_HIDDEN, LAUNCH, LAUNCH),
-            Pace::Staying(_) | Pace::Parted(..) => (HOPPER_LAUNCH, HOPPER_BOTH, REDUCE, COPY),
+            Pace::Staying(_) => (HOPPER_LAUNCH, HOPPER_BOTH, REDUCE, COPY),
+            Pace::Parted(..) => (HOPPER_LAUNCH, 0.0, REDUCE, 0.0),
             Pace::Clusters(Cluster { once, .. }) => (once, HOPPER_BOTH, REDUCE, COPY),
         };
         let reduce = if partials > 0 { reduce + 2.0 * partials as f64 / CACHE / 1e3 } else { 0.0 };

@@ -176,6 +176,26 @@ fn f32_takes_tensor_cores_where_they_are_faster() {
     assert!(matches!(of(&request([64, 64, 0], DType::F32), TARGET).choice, Choice::CudaCores { .. }));
 }
 
+/// Hopper multiplies parts of f32 numbers, where there is enough to do, whatever their strides.
+#[test]
+fn f32_is_taken_apart_on_hopper() {
+    let hopper = Target { warpgroups: true, ..TARGET };
+    let of = |request: &Request| Plan::new(request, hopper, None);
+    let wide = request([4096, 4096, 4096], DType::F32);
+    let three = of(&wide);
+    assert!(three.to_string().starts_with("parted (three of bf16) 128x128, 32x32 tiles"), "{three}");
+    assert_eq!(three.blocks(1), 132);
+    let two = of(&Request { tf32: true, ..wide });
+    assert!(two.to_string().starts_with("parted (two of bf16) 128x128"), "{two}");
+    assert!(two.microseconds < 0.6 * three.microseconds);
+    let lying = Side { along_k: false, copied: true };
+    let plan = of(&Request { sides: [lying; 2], ..wide });
+    assert_eq!(plan.sides, [Side { copied: false, ..lying }; 2], "{plan}");
+    assert!(matches!(plan.choice, Choice::Parted { .. }));
+    assert!(matches!(of(&request([1, 4096, 4096], DType::F32)).choice, Choice::Tf32Cores { .. }));
+    assert!(matches!(of(&request([4096, 4096, 0], DType::F32)).choice, Choice::CudaCores { .. }));
+}
+
 #[test]
 fn lines_that_are_one_and_the_same_have_no_map() {
     let matrix = |row: i64| Matrix { row, col: 1, outer: 0, inner: 0 };
