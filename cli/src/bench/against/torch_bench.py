@@ -382,9 +382,13 @@ def matmul(case):
     """The shape is [batch.., m, n, k]."""
     *batch, m, n, k = case.shape
     swap_a, swap_b = case.get("transpose_a", False), case.get("transpose_b", False)
+    tf32 = case.get("tf32", False)
 
     def function(a, b):
-        return torch.matmul(a.mT if swap_a else a, b.mT if swap_b else b)
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        y = torch.matmul(a.mT if swap_a else a, b.mT if swap_b else b)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        return y
 
     def arguments():
         a, b = ((k, m) if swap_a else (m, k)), ((n, k) if swap_b else (k, n))

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use warpwright::ops::{Activation, Approximate};
+use warpwright::ops::{self, Activation, Approximate, Matmul};
 use warpwright::{DType, Result};
 
 use crate::bench::case::{Case, Prepared, Setting};
@@ -93,6 +93,10 @@ pub fn cases(setting: &Setting, op: &'static str, functions: &[Function]) -> Vec
                     let shapes = random_shapes(multiples).into_iter().filter(|&e| serves(dtype, e));
                     cases.extend(shapes.map(|e| case(op, function, e, dtype, note)));
                 }
+                if dtype == DType::F32 {
+                    let shapes = LAYERS.into_iter().filter(|&e| serves(dtype, e));
+                    cases.extend(shapes.map(|e| rounded(op, e)));
+                }
             }
         }
     }
@@ -117,6 +121,21 @@ fn case(op: &'static str, function: Function, e: Extents, dtype: DType, note: &s
         Function::AttentionScores => case.torch([]),
     };
     case.flops(function.flops(e))
+}
+
+/// f32 operands that may be rounded to tf32; b is [n, k] in memory.
+fn rounded(op: &'static str, e: Extents) -> Case {
+    let function = Function::Matmul(false, true);
+    let (shape, bytes) = ([e.m, e.n, e.k], function.bytes(e, DType::F32));
+    let case = Case::new(op, &shape, DType::F32, function.variant() + " tf32", bytes, move |data, sets| {
+        let parameters = Matmul { transpose_b: true, tf32: true, ..Matmul::default() };
+        let numbers = |shape: &[usize]| data.numbers(sets, DType::F32, shape);
+        let (a, b) = (numbers(&[e.m, e.k])?, numbers(&[e.n, e.k])?);
+        let y = data.outputs(sets, DType::F32, &[e.m, e.n])?;
+        let plan = ops::matmul::explain(&a[0], &b[0], &parameters)?.to_string();
+        Ok(Prepared::new(bytes, plan, move |set| ops::matmul_into(&a[set], &b[set], &parameters, &y[set])))
+    });
+    case.torch([("transpose_b", true.into()), ("tf32", true.into())]).flops(function.flops(e))
 }
 
 fn prepare(data: &Data, sets: usize, function: Function, e: Extents, dtype: DType) -> Result<Prepared> {
