@@ -47,6 +47,8 @@ mod part;
 #[cfg(feature = "matmul_hopper")]
 mod piped_tiles;
 mod place;
+#[cfg(feature = "matmul_hopper")]
+mod ring;
 #[cfg(any(feature = "attention_scores", feature = "matmul"))]
 mod side;
 #[cfg(feature = "matmul")]

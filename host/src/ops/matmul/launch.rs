@@ -203,12 +203,13 @@ enum Code<T: 'static> {
 
 impl<T: Element> Code<T> {
     /// # Safety
-    /// As [`crate::Device::launch`]; where a map of the result is given, the epilogue has [`flag::STORED`].
+    /// As [`crate::Device::launch`]; the maps are of the result where the epilogue has [`flag::STORED`], and of what is
+    /// read or kept beside it.
     unsafe fn launch(
         &self,
         device: &crate::Device,
         grid: Grid,
-        result: Option<TensorMap>,
+        [result, beside]: [Option<TensorMap>; 2],
         args: kernels::tensor_cores::Args<T>,
     ) -> Result<()> {
         // SAFETY: the caller's contract.
@@ -217,8 +218,9 @@ impl<T: Element> Code<T> {
                 Code::Plain(kernel) => device.launch(kernel, grid, args),
                 Code::Piped(kernel, [map_a, map_b]) => {
                     let (_, _, bias, addend, aux, out, p) = args;
-                    let result = result.unwrap_or_else(TensorMap::none);
-                    device.launch(kernel, grid, (*map_a, *map_b, result, bias, addend, aux, out, p))
+                    let [result, beside] = [result, beside].map(|map| map.unwrap_or_else(TensorMap::none));
+                    let args = (*map_a, *map_b, result, beside, bias, addend, aux, out, p);
+                    device.launch(kernel, grid, args)
                 }
             }
         }
@@ -300,6 +302,7 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
 ) -> Result<()> {
     let (op, device) = (problem.op, y.device());
     let mut epilogue = epilogue(problem, layout, [bias, addend, aux], y);
+    let beside = if epilogue.flags & flag::ADDEND != 0 { addend } else { aux };
     let blocks = blocks(op, layout, &plan)?;
     let grid = Grid::new(plan.blocks(layout.products()))?.shared(plan.shared_bytes).early_if(plan.early);
     let grid = if plan.is_clustered() { grid.cluster(plan.splits as u32) } else { grid };
@@ -318,15 +321,20 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     };
     let (a, b) = (a.view::<T>()?, b.view::<T>()?);
     if plan.splits == 1 || plan.is_clustered() {
-        let mut result = None;
+        let mut maps = [None; 2];
         if matches!(plan.choice, Choice::Pipelined { .. }) && storable(&epilogue) {
+            let map = |of: &Tensor, matrix| maps::result(of, matrix, [layout.m, layout.n], layout.batch);
             epilogue.flags |= flag::STORED;
-            result = Some(maps::result(y, &layout.out, [layout.m, layout.n], layout.batch)?);
+            maps[0] = Some(map(y, &epilogue.out)?);
+            if let (Some(beside), Some(matrix)) = (beside, beside_of(&epilogue)) {
+                epilogue.flags |= if epilogue.flags & flag::KEEP == 0 { flag::BESIDE } else { 0 };
+                maps[1] = Some(map(beside, &matrix)?);
+            }
         }
         let args = (a, b, bias, addend, aux, out, p(epilogue));
         // SAFETY: layout and plan are those of the tensors, of which `Problem` has checked the extents. Memory is
         // freed in the order of the stream.
-        return unsafe { code.launch(device, grid, result, args) };
+        return unsafe { code.launch(device, grid, maps, args) };
     }
     let pitch = layout.n.next_multiple_of(4);
     let [outer, inner] = layout.batch;
@@ -347,7 +355,7 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     // SAFETY: as above.
     let no_aux = unsafe { GlobalMut::<T>::from_raw(RawView::none()) };
     // SAFETY: as for one part; `parts` has room for all.
-    unsafe { code.launch(device, grid, None, (a, b, none, none, no_aux, out_of_parts, p(alone)))? };
+    unsafe { code.launch(device, grid, [None; 2], (a, b, none, none, no_aux, out_of_parts, p(alone)))? };
     let packs_of_row = layout.n.div_ceil(T::PER_PACK);
     let packs = packs_of_row * layout.m * layout.products();
     let sums = kernels::Partials {
@@ -366,12 +374,30 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     unsafe { device.launch(reduce, grid, (parts.view::<f32>()?, bias, addend, aux, out, sums)) }
 }
 
+/// Where the matrix lies that is there beside the result: an addend, what slopes are taken at, or what is kept.
+fn beside_of(epilogue: &Epilogue) -> Option<Matrix> {
+    match epilogue.flags & (flag::ADDEND | flag::SLOPE | flag::KEEP) {
+        0 => None,
+        flag::ADDEND => Some(epilogue.addend),
+        _ => Some(epilogue.aux),
+    }
+}
+
 /// Whether the accelerator can store the result, with what its kernel does before that.
 fn storable(epilogue: &Epilogue) -> bool {
-    let others = flag::ADDEND | flag::KEEP | flag::SLOPE | flag::WIDE;
+    let Epilogue { flags, activation: applied, .. } = *epilogue;
+    let mappable = |matrix: &Matrix| maps::mappable(matrix, size_of::<u16>(), epilogue.m as usize, true);
     let whole = epilogue.n.is_multiple_of(8)
-        && maps::mappable(&epilogue.out, size_of::<u16>(), epilogue.m as usize, true);
-    whole && epilogue.flags & (others | flag::PACKED) == flag::PACKED
+        && mappable(&epilogue.out)
+        && beside_of(epilogue).is_none_or(|matrix| mappable(&matrix));
+    let plain = flags & (flag::WIDE | flag::PACKED) == flag::PACKED;
+    let at_most_one = match flags & (flag::ADDEND | flag::SLOPE | flag::KEEP) {
+        0 => true,
+        flag::ADDEND => applied == activation::NONE,
+        flag::SLOPE | flag::KEEP => applied != activation::NONE,
+        _ => false,
+    };
+    whole && plain && at_most_one
 }
 
 fn epilogue(problem: &Problem, layout: &Layout, [bias, addend, aux]: Behinds, y: &Tensor) -> Epilogue {
