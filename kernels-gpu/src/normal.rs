@@ -84,9 +84,10 @@ fn upper_tail<const EXACT: bool>(a: f32) -> (f32, f32) {
 /// x·Φ(x).
 #[inline(always)]
 pub(crate) fn gelu_erf<const EXACT: bool>(x: f32) -> f32 {
-    let x = max_nan(x, -EDGE);
-    let (tail, _) = upper_tail::<EXACT>(min_nan(x.abs(), EDGE));
-    x * (if x < 0.0 { tail } else { 1.0 - tail })
+    let a = min_nan(x.abs(), EDGE);
+    let (tail, _) = upper_tail::<EXACT>(a);
+    // x·(1 − tail) from 0 on, else x·tail, which −0 leaves its sign.
+    fma(-a, tail, max_nan(x, -0.0))
 }
 
 /// d/dx x·Φ(x) = Φ(x) + x·φ(x).
@@ -105,22 +106,28 @@ const CUBIC: Double = Double(0.102_943_24, -2.016_198_5e-9);
 
 /// σ(2u) and 1 − σ(2u) at a in 0..=EDGE. Neither comes from a difference.
 #[inline(always)]
-fn logistic<const EXACT: bool>(a: f32) -> (f32, f32) {
-    let power = if EXACT {
-        Double::square(a).times(CUBIC).plus(LINEAR).times(Double(-a, 0.0)).exp2()
-    } else {
-        float::exp2(-a * fma(a * a, CUBIC.0, LINEAR.0))
-    };
+fn logistic(a: f32) -> (f32, f32) {
+    let power = Double::square(a).times(CUBIC).plus(LINEAR).times(Double(-a, 0.0)).exp2();
     let above = float::rcp(1.0 + power);
     (above, power * above)
+}
+
+/// σ(2u) at a of −EDGE and more, for 16 bits. Where the power is too large for f32, the reciprocal makes 0 of it.
+#[inline(always)]
+fn rough_logistic(a: f32) -> f32 {
+    float::rcp(1.0 + float::exp2(-a * fma(a * a, CUBIC.0, LINEAR.0)))
 }
 
 /// x·σ(2u).
 #[inline(always)]
 pub(crate) fn gelu_tanh<const EXACT: bool>(x: f32) -> f32 {
     let x = max_nan(x, -EDGE);
-    let (above, below) = logistic::<EXACT>(min_nan(x.abs(), EDGE));
-    x * (if x < 0.0 { below } else { above })
+    if EXACT {
+        let (above, below) = logistic(min_nan(x.abs(), EDGE));
+        x * (if x < 0.0 { below } else { above })
+    } else {
+        x * rough_logistic(x)
+    }
 }
 
 /// d/dx x·σ(2u) = σ + x·σ·(1 − σ)·2u′.
@@ -130,7 +137,12 @@ pub(crate) fn gelu_tanh_slope<const EXACT: bool>(x: f32) -> f32 {
     const CONSTANT: f32 = 1.595_769_2;
     const SQUARE: f32 = 0.214_064_45;
     let x = min_nan(max_nan(x, -EDGE), EDGE);
-    let (above, below) = logistic::<EXACT>(x.abs());
-    let product = above * below * fma(x * x, SQUARE, CONSTANT);
-    fma(x, product, if x < 0.0 { below } else { above })
+    let inner = fma(x * x, SQUARE, CONSTANT);
+    if EXACT {
+        let (above, below) = logistic(x.abs());
+        fma(x, above * below * inner, if x < 0.0 { below } else { above })
+    } else {
+        let above = rough_logistic(x);
+        fma(x * inner, fma(-above, above, above), above)
+    }
 }

@@ -103,6 +103,28 @@ on_each_device! {
         Ok(())
     }
 
+    /// Tiles of more terms than a block has on their way: what is stored, kept and added, and slopes behind a product.
+    fn layers_of_many_terms_are_right(device: &Device) -> Result<()> {
+        let mut random = Random::new(105);
+        let [m, n, k] = [600, 584, 520];
+        let (tanh, erf) = (Activation::Gelu(Approximate::Tanh), Activation::Gelu(Approximate::None));
+        for (dtype, activation, added) in [(DType::BF16, tanh, false), (DType::F16, Activation::None, true)] {
+            let mut of = |shape: &[usize]| uniform(device, dtype, shape, &mut random);
+            let (x, weight, bias, residual) = (of(&[m, k])?, of(&[n, k])?, of(&[n])?, of(&[m, n])?);
+            let residual = added.then_some(&residual);
+            let layer = Linear { bias: Some(&bias), activation, residual, ..Default::default() };
+            check(&x, &weight, &layer, "many terms")?;
+        }
+        for (dtype, activation) in [(DType::F16, tanh), (DType::BF16, erf)] {
+            let mut of = |shape: &[usize]| uniform(device, dtype, shape, &mut random);
+            // dx is as large as x, of as many terms as the weight has rows.
+            let (x, weight, dy, input) = (of(&[m, n])?, of(&[k, n])?, of(&[m, k])?, of(&[m, n])?);
+            let layer = LinearBackward { input: Some((&input, activation)), ..Default::default() };
+            check_backward(&x, &weight, &dy, &layer, "many terms")?;
+        }
+        Ok(())
+    }
+
     /// Dimensions in front that are one, none, several, and in an order that is no matrix.
     fn dimensions_in_front_are_rows(device: &Device) -> Result<()> {
         let mut random = Random::new(101);

@@ -97,6 +97,47 @@ on_each_device! {
         Ok(())
     }
 
+    /// Something is added to the products of each kernel, at edges and within.
+    fn each_kernel_adds(device: &Device) -> Result<()> {
+        let mut random = Random::new(96);
+        for dtype in [DType::F16, DType::BF16] {
+            let [m, n, k] = [300, 520, 576];
+            let mut of = |shape: [usize; 2]| matrix(device, dtype, shape, false, &mut random);
+            let (a, b, c) = (of([m, k])?, of([k, n])?, of([m, n])?);
+            let parameters = Matmul { c: Some(&c), alpha: 0.5, beta: -2.0, ..Default::default() };
+            let want = reference::matmul(&a, &b, &parameters)?;
+            for plan in ops::matmul::candidates(&a, &b, &parameters)? {
+                let y = poisoned(device, dtype, &[m, n], POISON)?;
+                ops::matmul::matmul_into_by(plan.choice, &a, &b, &parameters, &y)?;
+                let allowed = |i: usize| tolerance(dtype, k, 1.0, want[i]);
+                assert_within(&y.to_f64()?, &want, allowed, format!("{m}x{n}x{k} {dtype} {plan}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// More tiles than a GPU has multiprocessors, so that blocks take several, each of more terms than a block has on their way.
+    fn each_kernel_takes_several_tiles(device: &Device) -> Result<()> {
+        let mut random = Random::new(97);
+        let [batch, m, n, k] = [140, 24, 40, 520];
+        let mut of = |shape: &[usize]| uniform(device, DType::BF16, shape, &mut random);
+        let (a, b, c) = (of(&[batch, m, k])?, of(&[batch, k, n])?, of(&[batch, m, n])?);
+        for c in [None, Some(&c)] {
+            let parameters = Matmul { c, ..Default::default() };
+            let want = reference::matmul(&a, &b, &parameters)?;
+            let mut plans = ops::matmul::candidates(&a, &b, &parameters)?;
+            // The checker computes whole tiles.
+            plans.retain(|plan| device.is_cuda() || plan.tile[0] * plan.tile[1] <= 128 * 64);
+            for plan in plans {
+                let y = poisoned(device, DType::BF16, &[batch, m, n], POISON)?;
+                ops::matmul::matmul_into_by(plan.choice, &a, &b, &parameters, &y)?;
+                let allowed = |i: usize| tolerance(DType::BF16, k, 1.0, want[i]);
+                assert_within(&y.to_f64()?, &want, allowed, format!("{batch}x{m}x{n}x{k} {plan}"));
+            }
+        }
+        Ok(())
+    }
+
     /// As decoding has them: one row to sixteen, and one more.
     fn few_rows_are_right(device: &Device) -> Result<()> {
         let mut random = Random::new(91);

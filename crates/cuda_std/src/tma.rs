@@ -19,6 +19,12 @@ impl TensorMap {
     pub fn prefetch(self) {
         imp::prefetch(self);
     }
+
+    /// Fetches the box at these coordinates into L2.
+    #[inline(always)]
+    pub fn prefetch_box(self, coordinates: [i32; 4]) {
+        imp::prefetch_box(self, coordinates);
+    }
 }
 
 impl<T: Copy> Shared<T> {

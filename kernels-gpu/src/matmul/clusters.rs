@@ -308,6 +308,7 @@ pub unsafe fn clustered<
     map_a: TensorMap,
     map_b: TensorMap,
     _map_out: TensorMap,
+    _map_beside: TensorMap,
     bias: Global<T>,
     addend: Global<T>,
     aux: GlobalMut<T>,

@@ -7,6 +7,8 @@
 
 use super::epilogue::{Activation, Epilogue, Finish, PACK, activation, flag};
 use super::place::Place;
+use super::ring::Ring;
+use cuda_std::barrier::Turn;
 use cuda_std::bits;
 use cuda_std::float::fma;
 use cuda_std::prelude::*;
@@ -20,15 +22,35 @@ pub(super) const GROUP_ROWS: u32 = WARPS * ROWS;
 /// Columns that go out at a time: 128 bytes of results.
 pub(super) const CHUNK: u32 = 64;
 /// Bytes of a chunk of results of a warpgroup, and of its room: two of these in turn, or a chunk in f32.
-const CHUNK_BYTES: u32 = GROUP_ROWS * CHUNK * 2;
+pub(super) const CHUNK_BYTES: u32 = GROUP_ROWS * CHUNK * 2;
 const BUFFERS: u32 = 2;
 pub(super) const ROOM_BYTES: u32 = BUFFERS * CHUNK_BYTES;
 /// Packs of a chunk's row, and rows of packs that a warp takes at a time.
-const PACKS: u32 = CHUNK / PACK as u32;
+pub(super) const PACKS: u32 = CHUNK / PACK as u32;
 const ROWS_AT_A_TIME: u32 = 32 / PACKS;
 /// Sums of a lane in a chunk, and pairs of neighbours in a row of them.
 const SUMS_OF_CHUNK: usize = 32;
-const PAIRS: usize = 8;
+pub(super) const PAIRS: usize = 8;
+
+/// Most chunks of a tile.
+const MOST_CHUNKS: usize = 4;
+/// A lane's pairs of the bias.
+pub(super) type Biases = [[u32; PAIRS]; MOST_CHUNKS];
+
+/// What lies beside the sums.
+mod beside {
+    pub const NOTHING: u32 = 0;
+    /// An addend.
+    pub const ADDED: u32 = 1;
+    /// Where the activation's slope is taken.
+    pub const SLOPED: u32 = 2;
+}
+
+/// Chunks that lie beside those of a tile in a stage of the ring: as many as fit, of all consumers.
+pub(super) const fn chunks_of_slot(consumers: u32, cols: u32) -> u32 {
+    // Lines of 128 bytes both.
+    (consumers * GROUP_ROWS + cols) / (consumers * GROUP_ROWS)
+}
 
 /// A lane of a consumer, at a tile.
 #[derive(Clone, Copy)]
@@ -36,8 +58,8 @@ pub(super) struct Finisher {
     pub lane: u32,
     /// Its warp among four.
     pub warp: u32,
-    /// The named barrier of its warpgroup.
-    pub barrier: u32,
+    /// Its warpgroup, which meets at the named barrier behind the block's, of this number and one.
+    pub group: u32,
     /// The byte of dynamic shared memory where its warpgroup's [`ROOM_BYTES`] begin, a multiple of 1024.
     pub room: u32,
     /// Where its warpgroup's sums begin in the result.
@@ -50,104 +72,187 @@ impl Finisher {
     #[inline(always)]
     #[track_caller]
     fn sync(self) {
-        thread::sync_named(self.barrier, WARPS * 32);
+        thread::sync_named(1 + self.group, WARPS * 32);
     }
 
-    /// The lane's pairs of the bias for chunk `chunk`, zeros where there is none.
+    /// The lane's pairs of the bias, chunk by chunk; zeros where there is none or results are not [`flag::STORED`].
     ///
     /// # Safety
-    /// There is a bias where `p` says so; n is even.
+    /// There is a bias where `p` says so.
     #[inline(always)]
-    unsafe fn biases<T: Half>(self, p: &Epilogue, bias: Global<T>, chunk: u32) -> [u32; PAIRS] {
-        let mut words = [0; PAIRS];
-        for i in 0..PAIRS {
-            let col = self.col + chunk * CHUNK + i as u32 * 8 + self.lane % 4 * 2;
-            let exists = p.flags & flag::BIAS != 0 && col < p.n;
-            // SAFETY: columns are below n, which is even.
-            words[i] = unsafe { bias.get_4_if(exists, col as usize, 0) };
+    pub unsafe fn biases<T: Half, const SUMS: usize>(self, p: &Epilogue, bias: Global<T>) -> Biases {
+        let mut words = [[0; PAIRS]; MOST_CHUNKS];
+        for chunk in 0..SUMS / SUMS_OF_CHUNK {
+            for i in 0..PAIRS {
+                let col = self.col + chunk as u32 * CHUNK + i as u32 * 8 + self.lane % 4 * 2;
+                let wanted = flag::BIAS | flag::STORED;
+                let exists = p.flags & wanted == wanted && col < p.n;
+                // SAFETY: columns are below n, which is even where results are stored.
+                words[chunk][i] = unsafe { bias.get_4_if(exists, col as usize, 0) };
+            }
         }
         words
     }
 
-    /// Finishes sums of which `p` says [`flag::STORED`]: alpha, a bias and an activation.
+    /// Finishes sums of which `p` says [`flag::STORED`]: alpha, a bias and an activation, of which the operand may be kept; or an addend;
+    /// or an activation's slopes. What lies beside the sums comes from the ring, at `turn`; gives the turn behind it.
     ///
     /// # Safety
-    /// The map is of the result, the bias as `p` says. All lanes of the warpgroup call; the stores are waited for before
-    /// the block ends.
+    /// The maps are of the result and of what is kept. All lanes of the warpgroup call; the stores are waited for before the block
+    /// ends. The ring gets [`chunks_of_slot`] of what lies beside at a time.
     #[inline(always)]
-    pub unsafe fn store<T: Half, const SUMS: usize>(
+    #[allow(clippy::too_many_arguments)]
+    pub unsafe fn store<T: Half, const SUMS: usize, const CONSUMERS: usize, const STAGES: usize>(
         self,
         sums: &[f32; SUMS],
         p: &Epilogue,
-        bias: Global<T>,
-        out: TensorMap,
+        biases: &Biases,
+        [out, kept]: [TensorMap; 2],
         place: Place,
-    ) {
+        ring: Ring<STAGES>,
+        turn: Turn<STAGES>,
+    ) -> Turn<STAGES> {
+        macro_rules! store {
+            ($activation:ident, $beside:ident) => {
+                self.store_as::<T, SUMS, CONSUMERS, STAGES, { activation::$activation }, { beside::$beside }>(
+                    sums,
+                    p,
+                    biases,
+                    [out, kept],
+                    place,
+                    ring,
+                    turn,
+                )
+            };
+        }
         // SAFETY: the caller's contract.
         unsafe {
-            match p.activation {
-                activation::NONE => self.store_as::<T, SUMS, { activation::NONE }>(sums, p, bias, out, place),
-                activation::RELU => self.store_as::<T, SUMS, { activation::RELU }>(sums, p, bias, out, place),
-                activation::GELU_TANH => {
-                    self.store_as::<T, SUMS, { activation::GELU_TANH }>(sums, p, bias, out, place)
+            if p.flags & flag::ADDEND != 0 {
+                store!(NONE, ADDED)
+            } else if p.flags & flag::SLOPE != 0 {
+                match p.activation {
+                    activation::RELU => store!(RELU, SLOPED),
+                    activation::GELU_TANH => store!(GELU_TANH, SLOPED),
+                    _ => store!(GELU_ERF, SLOPED),
                 }
-                _ => self.store_as::<T, SUMS, { activation::GELU_ERF }>(sums, p, bias, out, place),
+            } else {
+                match p.activation {
+                    activation::NONE => store!(NONE, NOTHING),
+                    activation::RELU => store!(RELU, NOTHING),
+                    activation::GELU_TANH => store!(GELU_TANH, NOTHING),
+                    _ => store!(GELU_ERF, NOTHING),
+                }
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn store_as<T: Half, const SUMS: usize, const ACTIVATION: u32>(
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn store_as<
+        T: Half,
+        const SUMS: usize,
+        const CONSUMERS: usize,
+        const STAGES: usize,
+        const ACTIVATION: u32,
+        const BESIDE: u32,
+    >(
         self,
         sums: &[f32; SUMS],
         p: &Epilogue,
-        bias: Global<T>,
-        out: TensorMap,
+        biases: &Biases,
+        [out, kept]: [TensorMap; 2],
         place: Place,
-    ) {
+        ring: Ring<STAGES>,
+        mut turn: Turn<STAGES>,
+    ) -> Turn<STAGES> {
         // Of 16×16 numbers the matrices go down before they go along: lane 8·i + r names row r of matrix i.
         let (down, along) = (self.warp * ROWS + self.lane % 16, self.lane / 16);
         let leads = self.warp == 0 && self.lane == 0;
+        let of_slot = const { chunks_of_slot(CONSUMERS as u32, 2 * SUMS as u32) };
+        let keeps = const { ACTIVATION != activation::NONE && BESIDE == beside::NOTHING }
+            && p.flags & flag::KEEP != 0;
         // SAFETY: the caller's contract; a buffer is written again when the store from it has read it.
         unsafe {
-            let mut biases = self.biases(p, bias, 0);
             for chunk in 0..SUMS / SUMS_OF_CHUNK {
-                let buffer = self.room + chunk as u32 % BUFFERS * CHUNK_BYTES;
-                let tile = Tile::<T>::dynamic_slabs(buffer, GROUP_ROWS, PACKS);
+                let buffer = |number: u32| {
+                    Tile::<T>::dynamic_slabs(self.room + number * CHUNK_BYTES, GROUP_ROWS, PACKS)
+                };
+                let (tile, keep) = (buffer(if keeps { 0 } else { chunk as u32 % BUFFERS }), buffer(1));
                 let last = chunk + 1 == SUMS / SUMS_OF_CHUNK;
-                let next = if last { [0; PAIRS] } else { self.biases(p, bias, chunk as u32 + 1) };
-                // With one chunk a tile, each uses the same buffer.
-                if const { SUMS == SUMS_OF_CHUNK } {
+                let in_slot = chunk as u32 % of_slot;
+                if const { BESIDE != beside::NOTHING } && in_slot == 0 {
+                    ring.full(turn.stage()).wait(turn.parity());
+                }
+                let number = in_slot * CONSUMERS as u32 + self.group;
+                let beside =
+                    Tile::<T>::dynamic_slabs(ring.at(turn.stage()) + number * CHUNK_BYTES, GROUP_ROWS, PACKS);
+                // With one chunk a tile, or two results of each, every one uses the same buffer.
+                if const { SUMS == SUMS_OF_CHUNK } || keeps {
                     tma::wait_stores_read::<0>();
                 } else {
                     tma::wait_stores_read::<{ BUFFERS - 1 }>();
                 }
                 self.sync();
-                for sixteen in 0..PAIRS / 2 {
-                    let mut words = [0u32; 4];
-                    for matrix in 0..4 {
-                        let i = chunk * SUMS_OF_CHUNK + sixteen * 8 + matrix * 2;
-                        let [left, right] = T::pair([biases[2 * sixteen + matrix / 2], 0, 0, 0], 0);
-                        let values = [fma(p.alpha, sums[i], left), fma(p.alpha, sums[i + 1], right)];
-                        let mut word = [0; 4];
-                        T::set_pair(&mut word, 0, Activation::<T>::apply(ACTIVATION, values));
-                        words[matrix] = word[0];
+                let pack_of = |sixteen: usize| tile.place(down, sixteen as u32 * 2 + along);
+                let pair = |word: u32| T::pair([word, 0, 0, 0], 0);
+                let packed = |values: [f32; 2]| {
+                    let mut word = [0; 4];
+                    T::set_pair(&mut word, 0, values);
+                    word[0]
+                };
+                // What the activation gets.
+                let before = |sixteen: usize, matrix: usize| {
+                    let i = chunk * SUMS_OF_CHUNK + sixteen * 8 + matrix * 2;
+                    let [left, right] = pair(biases[chunk][2 * sixteen + matrix / 2]);
+                    [fma(p.alpha, sums[i], left), fma(p.alpha, sums[i + 1], right)]
+                };
+                if keeps {
+                    for sixteen in 0..PAIRS / 2 {
+                        let words = [0, 1, 2, 3].map(|matrix| packed(before(sixteen, matrix)));
+                        keep.shared().store_matrices(pack_of(sixteen), words);
                     }
-                    tile.shared().store_matrices(tile.place(down, sixteen as u32 * 2 + along), words);
-                    if const { ACTIVATION != activation::NONE } {
+                }
+                for sixteen in 0..PAIRS / 2 {
+                    let words = match const { BESIDE == beside::NOTHING } {
+                        true => [0; 4],
+                        false => beside.load_matrices::<false>(pack_of(sixteen)),
+                    };
+                    let mut results = [0u32; 4];
+                    for matrix in 0..4 {
+                        let (mut values, at) = (before(sixteen, matrix), pair(words[matrix]));
+                        values = match const { BESIDE } {
+                            beside::SLOPED => Activation::<T>::times_slope(ACTIVATION, values, at),
+                            _ => Activation::<T>::apply(ACTIVATION, values),
+                        };
+                        if const { BESIDE == beside::ADDED } {
+                            values = [fma(p.beta, at[0], values[0]), fma(p.beta, at[1], values[1])];
+                        }
+                        results[matrix] = packed(values);
+                    }
+                    tile.shared().store_matrices(pack_of(sixteen), results);
+                    if const { ACTIVATION != activation::NONE } && sixteen % 2 == 1 {
                         // Keeps the assembler from computing everything at once, for which it lacks registers.
                         warp::sync_warp(u32::MAX);
                     }
                 }
-                biases = next;
+                if const { BESIDE != beside::NOTHING } && (in_slot + 1 == of_slot || last) {
+                    warp::sync_warp(u32::MAX);
+                    ring.empty(turn.stage()).arrive_if(self.lane == 0);
+                    turn = turn.next();
+                }
                 tma::fence_writes();
                 self.sync();
                 let col = self.col + chunk as u32 * CHUNK;
                 let at = [col as i32, self.row as i32, place.inner as i32, place.outer as i32];
-                tile.shared().store_box_if(leads && col < p.n && self.row < p.m, 0, out, at);
+                let stores = leads && col < p.n && self.row < p.m;
+                tile.shared().store_box_if(stores, 0, out, at);
+                if keeps {
+                    keep.shared().store_box_if(stores, 0, kept, at);
+                }
                 tma::commit_stores();
             }
         }
+        turn
     }
 
     /// Finishes any sums of a warp, chunk by chunk in f32.

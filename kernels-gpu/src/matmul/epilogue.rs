@@ -36,8 +36,11 @@ pub mod flag {
     pub const WIDE: u32 = 16;
     /// Whole packs of bias, addend, aux and result start at multiples of 16 bytes.
     pub const PACKED: u32 = 32;
-    /// There is a tensor map of the result, and nothing to do but alpha, a bias and an activation.
+    /// There is a tensor map of the result, and nothing to do but alpha, a bias and one of these: an activation, of which the operand may be
+    /// kept; an addend; slopes. What is kept has a map, too.
     pub const STORED: u32 = 64;
+    /// There is a tensor map of the addend, or of where slopes are taken.
+    pub const BESIDE: u32 = 128;
 }
 
 /// The parameters.
@@ -64,6 +67,16 @@ pub struct Epilogue {
     pub activation: u32,
     /// Of [`flag`].
     pub flags: u32,
+}
+
+impl Epilogue {
+    /// Which of the batch's matrices lies beside the sums: the inner and outer number, 0 where they repeat the same matrix.
+    #[inline(always)]
+    pub(super) fn beside(&self, place: Place) -> [i32; 2] {
+        let of = if self.flags & flag::ADDEND != 0 { self.addend } else { self.aux };
+        let number = |step: i64, number: u32| if step != 0 { number as i32 } else { 0 };
+        [number(of.inner, place.inner), number(of.outer, place.outer)]
+    }
 }
 
 /// The tensors.

@@ -52,6 +52,8 @@ mod parts;
 #[cfg(feature = "matmul_hopper")]
 mod piped_tiles;
 mod place;
+#[cfg(feature = "matmul_hopper")]
+mod ring;
 #[cfg(any(feature = "attention_scores", feature = "matmul"))]
 mod side;
 #[cfg(feature = "matmul")]

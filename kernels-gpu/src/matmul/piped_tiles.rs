@@ -5,14 +5,16 @@
 //! `CONSUMERS` others each multiply 64 rows of 2·`SUMS` columns by `wgmma` and finish them. A stage has two barriers: *full*,
 //! where its bytes arrive, and *empty*, where a warp of each consumer arrives when the products that read the stage are
 //! done, of which two stages' are under way. The producer runs ahead into the next tile while consumers finish
-//! theirs.
+//! theirs. They do so one after the other: each holds back its last products until the one before it has started all of its own, so that
+//! the tensor cores have work while one of them finishes its sums, at a tile's end and at the beginning of the next.
 //!
 //! Operands of any strides that are multiples of 16 bytes, along k or across it, batches as outer dimensions of the
 //! tensor maps; what lies beyond m, n and k is read as zeros and not written. There is at least one term.
 //!
 //! Ways out: results that the accelerator can store, with a bias and an activation, go through shared memory in their
-//! own type and are copied during the next tile's products; whatever else is asked goes there as f32, to the epilogue
-//! that all kernels share.
+//! own type and are copied during the next tile's products. What lies beside them, an addend or where slopes are taken, comes through
+//! the same stages behind a tile's terms, and into L2 ahead of that; what is kept leaves as the result does. Whatever else is asked
+//! goes through shared memory as f32, to the epilogue that all kernels share.
 //!
 //! Launch: 1-D grid of at most as many blocks as fit at once, for the total of [`Blocks`](super::Blocks);
 //! [`pipelined_shared_bytes`] of dynamic shared memory.
@@ -20,14 +22,15 @@
 //! Source: NVIDIA's CUTLASS (warp-specialised persistent kernels), as a technique.
 
 use super::Product;
-use super::consumer::{CHUNK, Finisher, GROUP_ROWS, ROOM_BYTES, WARPS};
+use super::consumer::{CHUNK, CHUNK_BYTES, Finisher, GROUP_ROWS, PACKS, ROOM_BYTES, WARPS, chunks_of_slot};
 use super::epilogue::{Finish, Tensors, flag};
 use super::part::{PIPELINED_DEPTH, Part, multiply};
 use super::place::Place;
-use cuda_std::barrier::{self, Barriers, Turn};
+use super::ring::Ring;
+use cuda_std::barrier::{Barriers, Turn};
 use cuda_std::dependent;
 use cuda_std::prelude::*;
-use cuda_std::tile;
+use cuda_std::tile::{self, Tile};
 use cuda_std::tma::{self, TensorMap};
 use cuda_std::warpgroup::{self, WarpgroupHalf};
 
@@ -43,7 +46,7 @@ const REGISTERS_OF_THREE: u32 = 160;
 /// Bytes of shared memory of an instance with so many consumers and columns.
 pub const fn pipelined_shared_bytes(consumers: u32, cols: u32, stages: u32) -> u32 {
     let stage = (consumers * PIPELINED_ROWS + cols) * PIPELINED_DEPTH * 2;
-    stages * stage + consumers * ROOM_BYTES + 2 * stages * Barriers::BYTES
+    stages * stage + consumers * ROOM_BYTES + (2 * stages + consumers - 1) * Barriers::BYTES
 }
 
 /// Multiplies. `A_K` and `B_K` are 1 where the operand's columns are neighbours in memory, 0 where its rows are.
@@ -86,6 +89,7 @@ pub unsafe fn pipelined<
     map_a: TensorMap,
     map_b: TensorMap,
     map_out: TensorMap,
+    map_beside: TensorMap,
     bias: Global<T>,
     addend: Global<T>,
     aux: GlobalMut<T>,
@@ -103,20 +107,11 @@ pub unsafe fn pipelined<
     // SAFETY: the caller's contract. A stage is written between the ends of a phase of *empty* and of *full*, and read
     // between the ends of *full* and of the next phase of *empty*.
     unsafe {
-        let barriers = Barriers::dynamic(rooms + CONSUMERS as u32 * ROOM_BYTES, 2 * STAGES as u32);
-        let full = |stage: u32| barriers.at(stage);
-        let empty = |stage: u32| barriers.at(STAGES as u32 + stage);
+        let ring = Ring::<STAGES>::new(stage_bytes, rooms + CONSUMERS as u32 * ROOM_BYTES, CONSUMERS as u32);
         let tiles = |stage: u32| {
-            let offset = stage * stage_bytes;
+            let offset = ring.at(stage);
             (part_a.tile::<T>(offset), part_b.tile::<T>(offset + part_a.bytes()))
         };
-        if thread::thread_idx_x() == 0 {
-            for stage in 0..STAGES as u32 {
-                barriers.at(stage).init(1);
-                barriers.at(STAGES as u32 + stage).init(CONSUMERS as u32 * WARPS);
-            }
-            barrier::fence_init();
-        }
         tile::expect_slabs();
         dependent::wait();
         dependent::allow_next();
@@ -132,22 +127,56 @@ pub unsafe fn pipelined<
                 let mut index = thread::block_idx_x();
                 map_a.prefetch();
                 map_b.prefetch();
+                let boxes = match p.epilogue.flags & flag::BESIDE {
+                    0 => 0,
+                    _ => cols / CHUNK * CONSUMERS as u32,
+                };
+                let of_slot = CONSUMERS as u32 * const { chunks_of_slot(CONSUMERS as u32, 2 * SUMS as u32) };
                 while index < p.blocks.total {
                     let place = p.blocks.at(index);
                     let (mut k, turns) = ends(place);
                     let (first_row, first_col) = (place.tile_row * rows, place.tile_col * cols);
+                    let [inner, outer] = p.epilogue.beside(place);
+                    let beside_at = |number: u32| {
+                        let (chunk, group) = (number / CONSUMERS as u32, number % CONSUMERS as u32);
+                        let (col, row) = (first_col + chunk * CHUNK, first_row + group * PIPELINED_ROWS);
+                        [col as i32, row as i32, inner, outer]
+                    };
+                    let mut fetched = 0;
                     let mut left = turns;
                     while left > 0 {
                         // At first the phase before the first one is over.
-                        let full = full(turn.stage());
-                        empty(turn.stage()).wait(turn.parity() ^ 1);
+                        let full = ring.full(turn.stage());
+                        ring.empty(turn.stage()).wait(turn.parity() ^ 1);
                         full.arrive_expecting(stage_bytes);
                         let (tile_a, tile_b) = tiles(turn.stage());
                         part_a.load(map_a, tile_a, first_row, k, place, full);
                         part_b.load(map_b, tile_b, first_col, k, place, full);
                         turn = turn.next();
+                        // What lies beside the sums comes as far as L2 meanwhile: all blocks want theirs at about the same time.
+                        if fetched < boxes {
+                            map_beside.prefetch_box(beside_at(fetched));
+                            fetched += 1;
+                        }
                         k += PIPELINED_DEPTH;
                         left -= 1;
+                    }
+                    // As many boxes at a time as fit into a stage, those of each chunk of columns together.
+                    let mut box_number = 0;
+                    while box_number < boxes {
+                        let full = ring.full(turn.stage());
+                        ring.empty(turn.stage()).wait(turn.parity() ^ 1);
+                        let rest = boxes - box_number;
+                        let end = box_number + if rest < of_slot { rest } else { of_slot };
+                        full.arrive_expecting((end - box_number) * CHUNK_BYTES);
+                        let mut offset = ring.at(turn.stage());
+                        while box_number < end {
+                            let tile = Tile::<T>::dynamic_slabs(offset, GROUP_ROWS, PACKS);
+                            tile.shared().load_box(0, map_beside, beside_at(box_number), full);
+                            offset += CHUNK_BYTES;
+                            box_number += 1;
+                        }
+                        turn = turn.next();
                     }
                     index += thread::grid_dim_x();
                 }
@@ -164,14 +193,32 @@ pub unsafe fn pipelined<
         let mut turn = Turn::<STAGES>::first();
         let mut index = thread::block_idx_x();
         let tensors = Tensors { bias, addend, aux, out };
+        let mut round = 0;
         let mut sums = [0.0f32; SUMS];
         while index < p.blocks.total {
             let place = p.blocks.at(index);
             let (_, turns) = ends(place);
             let (first_row, first_col) = (place.tile_row * rows, place.tile_col * cols);
+            // A shuffle stays in its loop, and so does what comes of it.
+            let lane = warp::warp_shuffle_idx(u32::MAX, lane, lane, 32).0;
+            let (row, col) = (first_row + group * PIPELINED_ROWS, first_col);
+            let room = rooms + group * ROOM_BYTES;
+            let finisher = Finisher { lane, warp: warp % WARPS, group, room, row, col };
+            // On their way during the products.
+            let biases = finisher.biases::<T, SUMS>(&p.epilogue, bias);
+            // Consumers end a tile one after the other, so that one finishes its sums while the next multiplies: each but the first holds back
+            // its products of the last stages until the one before it has started all of its own. They are as many as the ring
+            // holds but for the one before them; one less where something else has to come into the ring. Consumers of tiles
+            // shorter than the ring could come to be whole tiles apart.
+            let in_order = turns >= STAGES as u32;
+            let last = STAGES as u32 - if p.epilogue.flags & flag::BESIDE == 0 { 1 } else { 2 };
+            let held = if in_order && group > 0 { turns - last } else { u32::MAX };
             let mut done = 0;
             while done < turns {
-                full(turn.stage()).wait(turn.parity());
+                ring.full(turn.stage()).wait(turn.parity());
+                if done == held {
+                    ring.started(group - 1).wait(round);
+                }
                 let (tile_a, tile_b) = tiles(turn.stage());
                 let of_a = part_a.operand(tile_a, group * PIPELINED_ROWS);
                 let of_b = part_b.operand(tile_b, 0);
@@ -179,19 +226,26 @@ pub unsafe fn pipelined<
                 multiply::<T, SUMS, A_K, B_K>(&mut sums, of_a, of_b, more);
                 // The products of the turn before are done.
                 warpgroup::wait::<1>();
-                empty(turn.stage_before()).arrive_if(more && lane == 0);
+                ring.empty(turn.stage_before()).arrive_if(more && lane == 0);
                 turn = turn.next();
                 done += 1;
             }
+            if in_order {
+                ring.started(group).arrive_if(lane == 0 && group + 1 < CONSUMERS as u32);
+                round ^= 1;
+            }
             warpgroup::finish(&mut sums);
-            empty(turn.stage_before()).arrive_if(lane == 0);
-            // A shuffle stays in its loop, and so does what comes of it: it would take registers during the products.
-            let lane = warp::warp_shuffle_idx(u32::MAX, lane, lane, 32).0;
-            let (row, col) = (first_row + group * PIPELINED_ROWS, first_col);
-            let room = rooms + group * ROOM_BYTES;
-            let finisher = Finisher { lane, warp: warp % WARPS, barrier: 1 + group, room, row, col };
+            ring.empty(turn.stage_before()).arrive_if(lane == 0);
             if p.epilogue.flags & flag::STORED != 0 {
-                finisher.store(&sums, &p.epilogue, bias, map_out, place);
+                turn = finisher.store::<T, SUMS, CONSUMERS, STAGES>(
+                    &sums,
+                    &p.epilogue,
+                    &biases,
+                    [map_out, map_beside],
+                    place,
+                    ring,
+                    turn,
+                );
             } else {
                 finisher.finish(&sums, Finish::new(tensors, &p.epilogue, place), p.epilogue.n);
             }

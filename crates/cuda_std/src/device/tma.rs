@@ -28,6 +28,18 @@ pub fn prefetch(map: TensorMap) {
 }
 
 #[inline(always)]
+pub fn prefetch_box(map: TensorMap, at: [i32; 4]) {
+    // SAFETY: a hint.
+    unsafe {
+        asm!(
+            "cp.async.bulk.prefetch.tensor.4d.L2.global.tile [{}, {{ {}, {}, {}, {} }}];",
+            in(reg64) map.0, in(reg32) at[0], in(reg32) at[1], in(reg32) at[2], in(reg32) at[3],
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+#[inline(always)]
 pub unsafe fn load_box<T: Copy>(to: RawShared, index: u32, map: TensorMap, at: [i32; 4], barrier: Barrier) {
     let (barriers, number) = barrier.raw();
     // SAFETY: the caller's contract.

@@ -57,6 +57,9 @@ unsafe impl KernelArg for TensorMap {
 pub fn prefetch(_: TensorMap) {}
 
 #[inline(always)]
+pub fn prefetch_box(_: TensorMap, _: [i32; 4]) {}
+
+#[inline(always)]
 #[track_caller]
 pub unsafe fn load_box<T: Copy>(to: RawShared, index: u32, map: TensorMap, at: [i32; 4], barrier: Barrier) {
     let (barriers, number) = barrier.raw();

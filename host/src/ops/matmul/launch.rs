@@ -234,12 +234,13 @@ type OfParts<T> = (
 
 impl<T: Element> Code<T> {
     /// # Safety
-    /// As [`crate::Device::launch`]; where a map of the result is given, the epilogue has [`flag::STORED`].
+    /// As [`crate::Device::launch`]; the maps are of the result where the epilogue has [`flag::STORED`], and of what is
+    /// read or kept beside it.
     unsafe fn launch(
         &self,
         device: &crate::Device,
         grid: Grid,
-        result: Option<TensorMap>,
+        [result, beside]: [Option<TensorMap>; 2],
         args: kernels::tensor_cores::Args<T>,
     ) -> Result<()> {
         // SAFETY: the caller's contract.
@@ -248,8 +249,9 @@ impl<T: Element> Code<T> {
                 Code::Plain(kernel) => device.launch(kernel, grid, args),
                 Code::Piped(kernel, [map_a, map_b]) => {
                     let (_, _, bias, addend, aux, out, p) = args;
-                    let result = result.unwrap_or_else(TensorMap::none);
-                    device.launch(kernel, grid, (*map_a, *map_b, result, bias, addend, aux, out, p))
+                    let [result, beside] = [result, beside].map(|map| map.unwrap_or_else(TensorMap::none));
+                    let args = (*map_a, *map_b, result, beside, bias, addend, aux, out, p);
+                    device.launch(kernel, grid, args)
                 }
                 Code::Parted(kernel, [map_a, map_b]) => {
                     let (a, b, bias, addend, aux, out, p) = args;
@@ -336,6 +338,7 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
 ) -> Result<()> {
     let (op, device) = (problem.op, y.device());
     let mut epilogue = epilogue(problem, layout, [bias, addend, aux], y);
+    let beside = if epilogue.flags & flag::ADDEND != 0 { addend } else { aux };
     let blocks = blocks(op, layout, &plan)?;
     let grid = Grid::new(plan.blocks(layout.products()))?.shared(plan.shared_bytes).early_if(plan.early);
     let grid = if plan.is_clustered() { grid.cluster(plan.splits as u32) } else { grid };
@@ -354,15 +357,21 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     };
     let (a, b) = (a.view::<T>()?, b.view::<T>()?);
     if plan.splits == 1 || plan.is_clustered() {
-        let mut result = None;
+        let mut maps = [None; 2];
         if let Some(boxed) = storable(plan.choice, &epilogue) {
+            let extents = [layout.m, layout.n];
+            let map = |of: &Tensor, matrix| maps::result(of, matrix, extents, layout.batch, boxed);
             epilogue.flags |= flag::STORED;
-            result = Some(maps::result(y, &layout.out, [layout.m, layout.n], layout.batch, boxed)?);
+            maps[0] = Some(map(y, &epilogue.out)?);
+            if let (Some(beside), Some(matrix)) = (beside, beside_of(&epilogue)) {
+                epilogue.flags |= if epilogue.flags & flag::KEEP == 0 { flag::BESIDE } else { 0 };
+                maps[1] = Some(map(beside, &matrix)?);
+            }
         }
         let args = (a, b, bias, addend, aux, out, p(epilogue));
         // SAFETY: layout and plan are those of the tensors, of which `Problem` has checked the extents. Memory is
         // freed in the order of the stream.
-        return unsafe { code.launch(device, grid, result, args) };
+        return unsafe { code.launch(device, grid, maps, args) };
     }
     let pitch = layout.n.next_multiple_of(4);
     let [outer, inner] = layout.batch;
@@ -390,7 +399,7 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
         result = Some(maps::result(&parts, &of_parts, [layout.m, layout.n], [plan.splits, inner], boxed)?);
     }
     // SAFETY: as for one part; `parts` has room for all.
-    unsafe { code.launch(device, grid, result, (a, b, none, none, no_aux, out_of_parts, p(alone)))? };
+    unsafe { code.launch(device, grid, [result, None], (a, b, none, none, no_aux, out_of_parts, p(alone)))? };
     let packs_of_row = layout.n.div_ceil(T::PER_PACK);
     let packs = packs_of_row * layout.m * layout.products();
     let sums = kernels::Partials {
@@ -409,24 +418,42 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     unsafe { device.launch(reduce, grid, (parts.view::<f32>()?, bias, addend, aux, out, sums)) }
 }
 
-/// What the accelerator stores at a time, columns and rows, if it can store the result of a kernel, with what the kernel does before
+/// Where the matrix lies that is there beside the result: an addend, what slopes are taken at, or what is kept.
+fn beside_of(epilogue: &Epilogue) -> Option<Matrix> {
+    match epilogue.flags & (flag::ADDEND | flag::SLOPE | flag::KEEP) {
+        0 => None,
+        flag::ADDEND => Some(epilogue.addend),
+        _ => Some(epilogue.aux),
+    }
+}
+
+/// What the accelerator stores at a time, columns and rows, if it can store the result of a kernel, with what its kernel does before
 /// that.
 fn storable(choice: Choice, epilogue: &Epilogue) -> Option<[u32; 2]> {
-    let (boxed, size, does) = match choice {
-        Choice::Pipelined { .. } => ([kernels::PIPELINED_CHUNK, kernels::PIPELINED_ROWS], 2, true),
+    let Epilogue { flags, activation: applied, .. } = *epilogue;
+    let beside = flags & (flag::ADDEND | flag::SLOPE | flag::KEEP);
+    let (boxed, size, serves) = match choice {
+        Choice::Pipelined { .. } => {
+            let serves = match beside {
+                0 => true,
+                flag::ADDEND => applied == activation::NONE,
+                flag::SLOPE | flag::KEEP => applied != activation::NONE,
+                _ => false,
+            };
+            let boxed = [kernels::PIPELINED_CHUNK, kernels::PIPELINED_ROWS];
+            (boxed, size_of::<u16>(), serves && flags & flag::WIDE == 0)
+        }
         Choice::Parted { .. } => {
-            let short = [activation::NONE, activation::RELU].contains(&epilogue.activation);
-            (kernels::PARTED_BOX, 4, short)
+            let short = [activation::NONE, activation::RELU].contains(&applied);
+            (kernels::PARTED_BOX, size_of::<f32>(), short && beside == 0)
         }
         _ => return None,
     };
-    // A wide result is of f32, as are all of a kernel for f32.
-    let wide = if size == 4 { 0 } else { flag::WIDE };
-    let others = flag::ADDEND | flag::KEEP | flag::SLOPE | wide;
+    let mappable = |matrix: &Matrix| maps::mappable(matrix, size, epilogue.m as usize, true);
     let whole = (epilogue.out.row as usize * size).is_multiple_of(16)
-        && maps::mappable(&epilogue.out, size, epilogue.m as usize, true);
-    let plain = epilogue.flags & (others | flag::PACKED) == flag::PACKED;
-    (does && whole && plain).then_some(boxed)
+        && mappable(&epilogue.out)
+        && beside_of(epilogue).is_none_or(|matrix| mappable(&matrix));
+    (serves && whole && flags & flag::PACKED != 0).then_some(boxed)
 }
 
 fn epilogue(problem: &Problem, layout: &Layout, [bias, addend, aux]: Behinds, y: &Tensor) -> Epilogue {
