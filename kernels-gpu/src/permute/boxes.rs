@@ -15,6 +15,16 @@ use cuda_std::prelude::*;
 pub const MAX_DIGITS: usize = 9;
 /// Levels of the runs of a box.
 pub const MAX_LEVELS: usize = 4;
+/// Levels of the elements of a run of y.
+pub const MAX_WITHIN: usize = 4;
+/// Boxes with more levels of runs of x than this have a table of them.
+pub const DIRECT_LEVELS: u32 = 2;
+/// Bytes that the table of the runs of x has for each of them.
+pub const RUN_ENTRY: usize = 8;
+/// Bytes that the table of the runs of y has for each of them.
+pub const OUT_ENTRY: usize = 16;
+/// Bytes of each other table's entries.
+pub const ENTRY: usize = 4;
 
 /// A digit of a block's index.
 #[repr(C)]
@@ -79,7 +89,7 @@ pub struct Boxes {
     /// Of the number of a run of y.
     pub outs: [Level; MAX_LEVELS],
     /// Of the number of an element in a run of y; `global` has no use.
-    pub within: [Level; 3],
+    pub within: [Level; MAX_WITHIN],
     /// Bytes of a run of x, by U's tile; with the elements of the next tile that this one writes out.
     pub run_bytes: Span,
     /// Runs of x, by W's tile; 0 steps where W is U. With those of the next tile.
@@ -90,14 +100,23 @@ pub struct Boxes {
     pub out_count: Span,
     /// Copies of 16 bytes that a run of x takes, at most.
     pub copies: Divisor,
-    /// How often the lanes side by side go into the packs of a run of y.
-    pub strides: Divisor,
+    /// Turns of warps that follow one another: those along a run of y, as far as the lanes side by side go each, so that
+    /// what is neighbouring is written at once; of boxes with levels along a run those of other runs, where lanes find
+    /// their elements at the same distances.
+    pub inner: Divisor,
+    /// Elements of a run of y after which places in shared memory repeat, `period_step` further: those of all levels of
+    /// `within` but the last.
+    pub period: Divisor,
+    /// See `period`.
+    pub period_step: u32,
     /// Digits of a block's index.
     pub digit_count: u32,
     /// 1 where W is U.
     pub one_tile: u32,
     /// Lanes side by side along a run of y, as a power of two; the others of a warp are on the next runs.
     pub log_lanes: u32,
+    /// All turns.
+    pub turns: u32,
     /// Runs of y are cut between tiles at multiples of so many bytes: a power of two.
     pub grain: u32,
     /// Bytes by which x begins behind a multiple of 16.
@@ -114,14 +133,24 @@ pub struct Boxes {
     pub runs_at_once: u32,
     /// Copies of each of them.
     pub copies_at_once: u32,
+    /// Where in shared memory the tables begin: behind the box, first that of the runs of y.
+    pub tables: u32,
+    /// Entries of the table of places along a run of y.
+    pub along: u32,
+    /// Elements between those that have an entry.
+    pub along_step: u32,
+    /// 1 where the table of the runs of y has those with even numbers first, so that lanes next to one another are on every
+    /// other run.
+    pub apart: u32,
     /// Fills the struct, which has no padding.
     pub unused: u32,
     /// Of turned boxes: bytes of y between the runs of elements that share a word of x.
     pub neighbour: i64,
 }
 cuda_std::plain_parameter!(Boxes);
-const _: () =
-    assert!(size_of::<Boxes>() == 32 * MAX_DIGITS + 24 * (2 * MAX_LEVELS + 3) + 4 * 24 + 2 * 12 + 12 * 4 + 8);
+const _: () = assert!(
+    size_of::<Boxes>() == 32 * MAX_DIGITS + 24 * (2 * MAX_LEVELS + MAX_WITHIN) + 4 * 24 + 3 * 12 + 19 * 4 + 8
+);
 
 /// Where a block's box is.
 #[derive(Clone, Copy)]
@@ -147,8 +176,8 @@ impl Boxes {
             if (i as u32) < self.digit_count {
                 let (next, digit) = self.digits[i].count.div_rem(rest);
                 rest = next;
-                x += self.digits[i].x * digit as i64;
-                y += self.digits[i].y * digit as i64;
+                x = advanced(x, self.digits[i].x, digit);
+                y = advanced(y, self.digits[i].y, digit);
                 if i == 0 {
                     w = digit;
                 }
@@ -160,39 +189,165 @@ impl Boxes {
         Place { x, y, w, u: if self.one_tile != 0 { w } else { u } }
     }
 
-    /// Brings the box into shared memory, and waits for it.
+    /// Brings the box into shared memory, makes the tables of the way out, and waits for both. Runs of y begin `first`
+    /// elements or words behind what their levels say, and their elements have `1 << log_bytes` bytes. WHOLE: runs of x
+    /// begin and end at multiples of 16 bytes.
     ///
     /// # Safety
-    /// x holds the box, and shared memory has room for it.
+    /// x holds the box, and shared memory has room for it and the tables.
     #[inline(always)]
-    pub(crate) unsafe fn stage(&self, x: Global<u8>, place: Place) {
+    pub(crate) unsafe fn stage<const WHOLE: bool>(
+        &self,
+        x: Global<u8>,
+        place: Place,
+        first: u32,
+        log_bytes: u32,
+    ) {
         let (bytes, runs) = (self.run_bytes.of(place.u), self.run_count.of(place.w));
         let phase = (place.x & 15) as u32;
+        let tables = self.tables();
         let (first_run, first_copy) = self.copies.div_rem(thread::thread_idx_x());
-        // SAFETY: every run is in x; what is read beyond shares 16 bytes with it. The barrier is reached by all.
+        // SAFETY: every run is in x; what is read beyond shares 16 bytes with it. Each entry has one thread, and all reach
+        // the barriers.
         unsafe {
-            let x = x.offset(-(self.x_phase as i64));
+            if self.run_levels > DIRECT_LEVELS {
+                let mut run = thread::thread_idx_x();
+                while run < runs {
+                    let (global, staged) = offsets(&self.runs, self.run_levels, run);
+                    let from = ((phase as i64 + global) >> 4) as u32;
+                    tables.runs.set(run, from as u64 | ((phase + staged) as u64) << 32);
+                    run += thread::block_dim_x();
+                }
+                thread::sync_threads();
+            }
+            let x = x.offset((place.x & !15) - self.x_phase as i64);
             let mut run = if first_run < self.runs_at_once { first_run } else { runs };
             while run < runs {
-                let (global, staged) = offsets(&self.runs, self.run_levels, run);
-                let (from, to) = (place.x + global, phase + staged);
+                let (from, to) = if self.run_levels > DIRECT_LEVELS {
+                    let entry = tables.runs.get(run);
+                    (entry as u32, (entry >> 32) as u32)
+                } else {
+                    // Levels that do not count have no steps.
+                    let [inner, outer, ..] = &self.runs;
+                    let (next, digit) = inner.count.div_rem(run);
+                    let global = advanced(advanced(phase as i64, inner.global, digit), outer.global, next);
+                    ((global >> 4) as u32, phase + inner.staged * digit + outer.staged * next)
+                };
                 let skew = to & 15;
                 let end = skew + bytes;
                 let mut copy = first_copy;
                 while 16 * copy < end {
                     let low = if copy == 0 { skew } else { 0 };
-                    let (from, to) = ((from & !15) + 16 * copy as i64, (to & !15) + 16 * copy);
-                    let high = (end - 16 * copy).min(16);
-                    Shared::<u8>::dynamic(0, to + 16).copy_part_async(to, x, from as usize, low, high);
+                    let (from, to) = ((from + copy) as usize * 16, (to & !15) + 16 * copy);
+                    let staged = Shared::<u8>::dynamic(0, to + 16);
+                    if const { WHOLE } {
+                        staged.copy_pack_async_if(to, x, from, true);
+                    } else {
+                        staged.copy_part_async(to, x, from, low, (end - 16 * copy).min(16));
+                    }
                     copy += self.copies_at_once;
                 }
                 run += self.runs_at_once;
             }
             async_copy::commit();
+            // While that is under way.
+            self.tabulate(&tables, place, first, log_bytes);
             async_copy::wait::<0>();
             thread::sync_threads();
         }
     }
+
+    /// The views of the tables.
+    #[inline(always)]
+    pub(crate) fn tables(&self) -> Tables {
+        let outs = self.out_count.size as u32;
+        let runs = if self.run_levels > DIRECT_LEVELS { self.run_count.size as u32 } else { 0 };
+        let runs_at = self.tables + outs * OUT_ENTRY as u32;
+        let along_at = runs_at + runs * RUN_ENTRY as u32;
+        // SAFETY: the launch has room for them.
+        unsafe {
+            Tables {
+                outs: Shared::dynamic(self.tables, 4 * outs),
+                runs: Shared::dynamic(runs_at, runs),
+                along: Shared::dynamic(along_at, self.along),
+            }
+        }
+    }
+
+    /// Makes the tables of the way out.
+    ///
+    /// # Safety
+    /// As [`Self::stage`].
+    #[inline(always)]
+    unsafe fn tabulate(&self, tables: &Tables, place: Place, first: u32, log_bytes: u32) {
+        let (outs, phase) = (self.out_count.of(place.u), place.y & 31);
+        let (bytes, rest) = (self.out_bytes.of(place.w) as i64, self.out_bytes.rest(place.w) as i64);
+        let grain = self.grain as i64;
+        // SAFETY: the caller's contract; each entry has one thread.
+        unsafe {
+            let mut slot = thread::thread_idx_x();
+            let even = (outs + 1) / 2;
+            while slot < outs {
+                let out = match self.apart != 0 {
+                    true if slot < even => 2 * slot,
+                    true => 2 * (slot - even) + 1,
+                    false => slot,
+                };
+                let (global, staged) = offsets(&self.outs, self.out_levels, out);
+                let start = phase + global;
+                let low = if place.w == 0 { start } else { up(start, grain) };
+                let high = up(start + bytes, grain).min(start + rest);
+                let begin = low & !15;
+                let lead = (begin - start) as i32 >> log_bytes;
+                let end = (high - begin).max(0) as u32;
+                tables.outs.set_pack(4 * slot, [(begin >> 4) as u32, first + staged, end, lead as u32]);
+                slot += thread::block_dim_x();
+            }
+            let mut entry = thread::thread_idx_x();
+            while entry < self.along {
+                let (_, staged) = offsets(&self.within, self.within_levels, entry * self.along_step);
+                tables.along.set(entry, staged);
+                entry += thread::block_dim_x();
+            }
+        }
+    }
+
+    /// y from where the numbers of the table of its runs count.
+    ///
+    /// # Safety
+    /// As [`GlobalMut::offset`].
+    #[inline(always)]
+    pub(crate) unsafe fn origin(&self, y: GlobalMut<u8>, place: Place) -> GlobalMut<u8> {
+        // SAFETY: the caller's contract.
+        unsafe { y.offset((place.y & !31) - self.y_phase as i64) }
+    }
+}
+
+/// What is worked out once for all packs of a box.
+#[derive(Clone, Copy)]
+pub(crate) struct Tables {
+    /// Of a run of y, four words: where it begins, in packs of y; where its first element is in shared memory; the bytes
+    /// from that beginning to its end; and the number of the element at the beginning, which is negative where the run
+    /// begins in the middle of a pack.
+    pub outs: Shared<u32>,
+    /// Of a run of x: where it begins, in packs of x, and the byte of shared memory.
+    pub runs: Shared<u64>,
+    /// Of every `along_step`th element of a run of y: how far behind the first it is in shared memory.
+    pub along: Shared<u32>,
+}
+
+/// The next multiple of a power of two.
+#[inline(always)]
+fn up(at: i64, grain: i64) -> i64 {
+    (at + grain - 1) & -grain
+}
+
+/// `at + step * digit`: the product of 64 and 32 bits, of which the compiler would make one of 64 and 64.
+#[inline(always)]
+fn advanced(at: i64, step: i64, digit: u32) -> i64 {
+    let (low, high) = (step as u32, (step >> 32) as u32);
+    let carry = high.wrapping_mul(digit) as u64;
+    at.wrapping_add((low as u64 * digit as u64) as i64).wrapping_add((carry << 32) as i64)
 }
 
 /// Where number `number` of the first `count` levels is, in global and in shared memory.
@@ -203,7 +358,7 @@ pub(crate) fn offsets<const N: usize>(levels: &[Level; N], count: u32, number: u
         if (i as u32) < count {
             // What is left for the last level is its digit.
             let (next, digit) = if i as u32 + 1 < count { levels[i].count.div_rem(rest) } else { (0, rest) };
-            global += levels[i].global * digit as i64;
+            global = advanced(global, levels[i].global, digit);
             staged += levels[i].staged * digit;
             rest = next;
         }

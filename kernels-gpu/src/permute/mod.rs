@@ -25,7 +25,9 @@ mod packs;
 mod turn;
 mod unit;
 
-pub use boxes::{Boxes, Digit, Level, MAX_DIGITS, MAX_LEVELS, Span};
+pub use boxes::{
+    Boxes, DIRECT_LEVELS, Digit, ENTRY, Level, MAX_DIGITS, MAX_LEVELS, MAX_WITHIN, OUT_ENTRY, RUN_ENTRY, Span,
+};
 pub use fetch::*;
 pub use in_place::*;
 pub use packs::*;

@@ -3,7 +3,7 @@
 //! Launch: a block for each box. Runs of y are cut between tiles at multiples of `grain` bytes, and a box has the
 //! elements behind its end that this needs: no pack is shared by two blocks but at the ends of a run.
 
-use super::boxes::{Boxes, Level, offsets};
+use super::boxes::{Boxes, Tables};
 use super::unit::Unit;
 use cuda_std::prelude::*;
 
@@ -70,14 +70,14 @@ cast_form!(f16: u16, bf16: u16 => f32: u32);
 cast_form!(f32: u32, bf16: u16 => f16: u16);
 cast_form!(f32: u32, f16: u16 => bf16: u16);
 
-/// y = x permuted. LEVELS: those of `within` that count.
+/// y = x permuted. LEVELS: 1 where `within` has no more; with more, places along a run of y are from a table.
 ///
 /// # Safety
 /// x and y hold the boxes of `p`, shared memory has room for one, and the grid has a block for each.
 #[kernel(
     family = "permute",
     types = [u8, u16, u32, u64, Pack],
-    instances = [{ LEVELS: 1; threads: 256 }, { LEVELS: 2; threads: 256 }, { LEVELS: 3; threads: 256 }],
+    instances = [{ LEVELS: 1; threads: 256 }, { LEVELS: 4; threads: 256 }],
 )]
 pub unsafe fn staged<T: Unit, const LEVELS: usize>(x: Global<u8>, y: GlobalMut<u8>, p: Boxes) {
     // SAFETY: the caller's contract.
@@ -90,7 +90,7 @@ macro_rules! staged_cast {
         ///
         /// # Safety
         /// As [`staged()`](fn@staged).
-        #[kernel(family = "permute", instances = [{ LEVELS: 1; threads: 256 }, { LEVELS: 3; threads: 256 }])]
+        #[kernel(family = "permute", instances = [{ LEVELS: 1; threads: 256 }, { LEVELS: 4; threads: 256 }])]
         pub unsafe fn $name<const LEVELS: usize>(x: Global<u8>, y: GlobalMut<u8>, p: Boxes) {
             // SAFETY: the caller's contract.
             unsafe { run::<Cast<$a, $b>, LEVELS>(x, y, &p) }
@@ -109,107 +109,122 @@ unsafe fn run<F: Form, const LEVELS: usize>(x: Global<u8>, y: GlobalMut<u8>, p: 
     let place = p.place();
     // SAFETY: the caller's contract; every pack of y has one thread, and of those in part each element.
     unsafe {
-        p.stage(x, place);
-        let y = y.offset(-(p.y_phase as i64));
-        let first_element = (place.x & 15) as u32 / F::In::BYTES as u32;
-        let bytes = p.out_bytes.of(place.w) as i64;
-        let rest = p.out_bytes.rest(place.w) as i64;
+        let first = (place.x & 15) as u32 / F::In::BYTES as u32;
+        p.stage::<false>(x, place, first, const { F::BYTES.trailing_zeros() });
+        let (tables, y) = (p.tables(), p.origin(y, place));
         let outs = p.out_count.of(place.u);
-        let grain = p.grain as i64;
         let (lane, side_by_side) = (thread::thread_idx_x() % warp::SIZE, 1 << p.log_lanes);
         let at_once = warp::SIZE >> p.log_lanes;
-        let count = ((outs + at_once - 1) >> (5 - p.log_lanes)) * p.strides.value();
         let mut turn = thread::thread_idx_x() / warp::SIZE;
-        while turn < count {
-            let (group, stride) = p.strides.div_rem(turn);
+        let mut along = Along::<LEVELS>::none();
+        while turn < p.turns {
+            let (outer, inner) = p.inner.div_rem(turn);
+            let (group, stride) = if const { LEVELS == 1 } { (outer, inner) } else { (inner, outer) };
             let out = group * at_once + (lane >> p.log_lanes);
             let pack = stride * side_by_side + (lane & (side_by_side - 1));
             if out < outs {
-                let (global, staged) = offsets(&p.outs, p.out_levels, out);
-                let first = place.y + global;
-                let low = if place.w == 0 { first } else { up(first, grain) };
-                let high = up(first + bytes, grain).min(first + rest);
-                let begin = (low & !15) + 16 * pack as i64;
-                let number = |at: i64| (at - first) as u32 / F::BYTES as u32;
-                if begin >= low && begin + 16 <= high {
+                let [begin, staged, end, lead] = tables.outs.get_pack(4 * out);
+                let at = 16 * pack;
+                // Those in part are written at the end.
+                let number = (pack * const { 16 / F::BYTES as u32 }) as i32 + lead as i32;
+                if number >= 0 && at + 16 <= end {
+                    along.go::<F>(p, &tables, number as u32);
                     let mut held = [F::In::ZERO; 16];
-                    let mut walk = Walk::<LEVELS>::begin(p, number(begin));
                     for i in 0..const { 16 / F::BYTES } {
-                        held[i] = F::In::staged(first_element + staged + walk.at);
-                        if i + 1 < const { 16 / F::BYTES } {
-                            walk.step(&p.within);
-                        }
+                        held[i] = F::In::staged(staged + along.of(p, i));
                     }
-                    y.set_pack_if(true, begin as usize, F::pack(&held));
-                } else {
-                    let mut at = begin.max(low);
-                    let end = (begin + 16).min(high);
-                    while at < end {
-                        let walk = Walk::<LEVELS>::begin(p, number(at));
-                        F::set(F::In::staged(first_element + staged + walk.at), y, at as usize);
-                        at += F::BYTES as i64;
-                    }
+                    y.set_pack_if(true, (begin + pack) as usize * 16, F::pack(&held));
                 }
             }
             turn += thread::block_dim_x() / warp::SIZE;
         }
+        ends::<F, LEVELS>(y, p, &tables, outs);
     }
 }
 
-/// The next multiple of a power of two.
+/// Writes the first and the last pack of each run of y that is not whole, element by element: afterwards, so that no warp
+/// waits for the few lanes that have one.
+///
+/// # Safety
+/// The tables and the box are there; no thread wrote these packs.
 #[inline(always)]
-fn up(at: i64, grain: i64) -> i64 {
-    (at + grain - 1) & -grain
-}
-
-/// A place in shared memory that goes along a run of y.
-struct Walk<const LEVELS: usize> {
-    at: u32,
-    /// Steps left on the inner levels.
-    left: [u32; 2],
-}
-
-impl<const LEVELS: usize> Walk<LEVELS> {
-    /// At element `number` of a run.
-    #[inline(always)]
-    fn begin(p: &Boxes, number: u32) -> Self {
-        let levels = &p.within;
-        let mut walk = Walk { at: 0, left: [0; 2] };
-        let mut rest = number;
-        for i in 0..LEVELS {
-            let digit = if i + 1 < LEVELS {
-                let (next, digit) = levels[i].count.div_rem(rest);
-                walk.left[i] = levels[i].count.value() - digit;
-                rest = next;
-                digit
-            } else {
-                rest
-            };
-            walk.at += digit * levels[i].staged;
+unsafe fn ends<F: Form, const LEVELS: usize>(y: GlobalMut<u8>, p: &Boxes, tables: &Tables, outs: u32) {
+    let mut item = thread::thread_idx_x();
+    // SAFETY: the caller's contract; each pack has one thread.
+    unsafe {
+        while item < 2 * outs {
+            let (out, behind) = (item >> 1, item & 1 != 0);
+            let [begin, staged, end, lead] = tables.outs.get_pack(4 * out);
+            let last = end.saturating_sub(1) / 16;
+            let at = if behind { 16 * last } else { 0 };
+            let mut number = (at / F::BYTES as u32) as i32 + lead as i32;
+            // A run of a single pack has it in front.
+            if (number < 0 || at + 16 > end) && !(behind && last == 0) {
+                let mut byte = at;
+                while byte < (at + 16).min(end) {
+                    if number >= 0 {
+                        let place = staged + Along::<LEVELS>::place(p, tables, number as u32);
+                        F::set(F::In::staged(place), y, begin as usize * 16 + byte as usize);
+                    }
+                    number += 1;
+                    byte += F::BYTES as u32;
+                }
+            }
+            item += thread::block_dim_x();
         }
-        walk
+    }
+}
+
+/// Where the elements of a pack are in shared memory, behind the first of the run.
+struct Along<const LEVELS: usize> {
+    /// The number of the pack's first element.
+    number: u32,
+    at: [u32; 16],
+}
+
+impl<const LEVELS: usize> Along<LEVELS> {
+    /// Of no pack.
+    #[inline(always)]
+    fn none() -> Self {
+        Along { number: u32::MAX, at: [0; 16] }
     }
 
-    /// One further.
+    /// Of the pack that begins with element `number`.
+    ///
+    /// # Safety
+    /// The tables are those of `p`, and the run has the elements.
     #[inline(always)]
-    fn step(&mut self, levels: &[Level; 3]) {
-        self.at += levels[0].staged;
-        if const { LEVELS > 1 } {
-            self.left[0] -= 1;
-            let carry = self.left[0] == 0;
-            let count = levels[0].count.value();
-            self.left[0] = if carry { count } else { self.left[0] };
-            // Back to the first of the inner level, and one up.
-            let back = levels[1].staged.wrapping_sub(count.wrapping_mul(levels[0].staged));
-            self.at = self.at.wrapping_add(if carry { back } else { 0 });
-            if const { LEVELS > 2 } {
-                self.left[1] -= carry as u32;
-                let carry = self.left[1] == 0;
-                let count = levels[1].count.value();
-                self.left[1] = if carry { count } else { self.left[1] };
-                let back = levels[2].staged.wrapping_sub(count.wrapping_mul(levels[1].staged));
-                self.at = self.at.wrapping_add(if carry { back } else { 0 });
+    unsafe fn go<F: Form>(&mut self, p: &Boxes, tables: &Tables, number: u32) {
+        if const { LEVELS == 1 } {
+            self.at[0] = number * p.within[0].staged;
+        } else if number != self.number {
+            self.number = number;
+            let (turns, rest) = p.period.div_rem(number);
+            for i in 0..const { 16 / F::BYTES } {
+                // SAFETY: the caller's contract.
+                self.at[i] = turns * p.period_step + unsafe { tables.along.get(rest + i as u32) };
             }
+        }
+    }
+
+    /// Of the pack's element `i`.
+    #[inline(always)]
+    fn of(&self, p: &Boxes, i: usize) -> u32 {
+        if const { LEVELS == 1 } { self.at[0] + i as u32 * p.within[0].staged } else { self.at[i] }
+    }
+
+    /// Of element `number` of a run.
+    ///
+    /// # Safety
+    /// As [`Self::go`].
+    #[inline(always)]
+    unsafe fn place(p: &Boxes, tables: &Tables, number: u32) -> u32 {
+        if const { LEVELS == 1 } {
+            number * p.within[0].staged
+        } else {
+            let (turns, rest) = p.period.div_rem(number);
+            // SAFETY: the caller's contract.
+            turns * p.period_step + unsafe { tables.along.get(rest) }
         }
     }
 }

@@ -4,7 +4,7 @@
 //! Launch: a block for each box. `staged` counts words of x: 4 bytes, or an element that is longer; of the runs of y the
 //! first level counts words, too. A pack lies on the innermost level of `within`.
 
-use super::boxes::{Boxes, offsets};
+use super::boxes::Boxes;
 use super::unit::Unit;
 use cuda_std::bits::prmt;
 use cuda_std::prelude::*;
@@ -74,30 +74,29 @@ pub unsafe fn turned<T: Turned>(x: Global<u8>, y: GlobalMut<u8>, p: Boxes) {
     let place = p.place();
     // SAFETY: the caller's contract; every pack of y has one thread.
     unsafe {
-        p.stage(x, place);
-        let y = y.offset(-(p.y_phase as i64));
-        let bytes = p.out_bytes.of(place.w);
+        p.stage::<true>(x, place, 0, const { T::BYTES.trailing_zeros() });
+        let (tables, y) = (p.tables(), p.origin(y, place));
         let outs = p.out_count.of(place.u);
         let (lane, side_by_side) = (thread::thread_idx_x() % warp::SIZE, 1 << p.log_lanes);
         let at_once = warp::SIZE >> p.log_lanes;
-        let count = ((outs + at_once - 1) >> (5 - p.log_lanes)) * p.strides.value();
         let mut turn = thread::thread_idx_x() / warp::SIZE;
-        while turn < count {
-            let (group, stride) = p.strides.div_rem(turn);
+        while turn < p.turns {
+            let (group, stride) = p.inner.div_rem(turn);
             let out = group * at_once + (lane >> p.log_lanes);
             let pack = stride * side_by_side + (lane & (side_by_side - 1));
-            if out < outs && 16 * pack < bytes {
-                let (global, staged) = offsets(&p.outs, p.out_levels, out);
-                let element = pack * T::PER_PACK as u32;
-                let (_, along) = offsets(&p.within, p.within_levels, element);
-                let mut words = [T::Word::ZERO; 16];
-                for i in 0..const { T::PER_PACK } {
-                    words[i] = T::Word::staged(staged + along + i as u32 * p.within[0].staged);
-                }
-                let packs = T::turn(&words);
-                for i in 0..const { T::Word::BYTES / T::BYTES } {
-                    let at = place.y + global + i as i64 * p.neighbour + 16 * pack as i64;
-                    y.set_pack_if(true, at as usize, packs[i]);
+            if out < outs {
+                let [begin, staged, end, _] = tables.outs.get_pack(4 * out);
+                if 16 * pack < end {
+                    let along = staged + tables.along.get(pack);
+                    let mut words = [T::Word::ZERO; 16];
+                    for i in 0..const { T::PER_PACK } {
+                        words[i] = T::Word::staged(along + i as u32 * p.within[0].staged);
+                    }
+                    let packs = T::turn(&words);
+                    for i in 0..const { T::Word::BYTES / T::BYTES } {
+                        let at = (begin + pack) as i64 * 16 + i as i64 * p.neighbour;
+                        y.set_pack_if(true, at as usize, packs[i]);
+                    }
                 }
             }
             turn += thread::block_dim_x() / warp::SIZE;

@@ -1,9 +1,11 @@
 //! Boxes for the staged kernels: what a block takes of each dimension, and with that every number that the kernel needs.
 
 use cuda_std::divide::Divisor;
-use kernels_gpu::permute::{Boxes, Digit, Level, MAX_DIGITS, MAX_LEVELS, Span};
+use kernels_gpu::permute::{
+    Boxes, DIRECT_LEVELS, Digit, ENTRY, Level, MAX_DIGITS, MAX_LEVELS, MAX_WITHIN, OUT_ENTRY, RUN_ENTRY, Span,
+};
 
-use super::lanes::Lanes;
+use super::lanes::{Lanes, Shared};
 use super::simplify::PACK;
 use super::takes::{SECTOR, Walk, gcd};
 
@@ -14,6 +16,16 @@ pub enum Way {
     Turned,
     /// Packs gathered element by element, on this many levels.
     Packs { levels: usize },
+}
+
+/// What boxes can have besides their sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Words, to be turned.
+    pub words: bool,
+    /// 16 bytes of shared memory between as many runs of x as a pack of y has elements: the lanes of a warp, a pack
+    /// apart, then read different banks.
+    pub skew: bool,
 }
 
 /// Where runs of y meet those of the next block.
@@ -34,23 +46,29 @@ pub enum Joins {
 pub struct Boxed {
     pub params: Boxes,
     pub way: Way,
+    /// Whether runs of x lie apart.
+    pub skew: bool,
     pub blocks: u64,
     pub shared_bytes: usize,
     pub joins: Joins,
     /// Elements that boxes have room for, of each that there is.
     pub room: f64,
-    /// Elements of a pack of y.
+    /// Elements of a pack of y, and of a word.
     pub per_pack: usize,
+    pub per_word: usize,
+    /// Bytes that a box writes.
+    pub bytes: usize,
     /// What a box takes of each dimension.
     pub take: Vec<usize>,
     /// Bytes of a run of x, with those of the next tile, and of a run of y.
     pub run_bytes: usize,
     pub out_bytes: usize,
-    /// Bytes that are fetched for each that is written.
-    pub fetched: f64,
-    /// Cycles of shared memory that a pack of y takes from a warp, and the part of its lanes that have one.
-    pub cycles: f64,
-    pub busy: f64,
+    /// Whether runs of x begin at multiples of 16 bytes.
+    pub x_aligned: bool,
+    /// How a warp's lanes share the packs of y.
+    pub lanes: Shared,
+    /// Whether a warp's turns that follow one another find their elements at the same distances.
+    pub repeats: bool,
 }
 
 /// A dimension that takes part, with its place in shared memory.
@@ -64,8 +82,13 @@ struct Part {
 }
 
 impl Boxed {
-    /// Boxes of these sizes, by words or by elements; `None` where the kernels cannot have them.
-    pub fn new(walk: &Walk, chain: &[usize], take: Vec<usize>, words: bool) -> Option<Boxed> {
+    /// Boxes of these sizes, by words or by elements, with or without a skew; `None` where the kernels cannot have them.
+    pub fn new(
+        walk: &Walk,
+        chain: &[usize],
+        take: Vec<usize>,
+        Layout { words, skew }: Layout,
+    ) -> Option<Boxed> {
         let dims = walk.dims;
         // Runs end with the first dimension that is not taken whole.
         let run_of = |order: &mut dyn Iterator<Item = usize>| {
@@ -82,9 +105,12 @@ impl Boxed {
             }
             (run, cut)
         };
-        let (x_run, u) = run_of(&mut chain.iter().copied());
         let (y_run, w) = run_of(&mut (0..dims.len()).rev());
-        if x_run.is_empty() || y_run.is_empty() {
+        let innermost = *y_run.first()?;
+        // What is to lie apart ends a run of x.
+        let together = |&dim: &usize| !(skew && dim == innermost);
+        let (x_run, u) = run_of(&mut chain.iter().copied().take_while(together));
+        if x_run.is_empty() {
             return None;
         }
         let one_tile = u.is_some() && u == w;
@@ -120,11 +146,12 @@ impl Boxed {
         let outs: Vec<usize> = x_run.iter().copied().filter(|dim| !y_run.contains(dim)).collect();
         let word = walk.x_size.max(4);
         let per_word = if words { word / walk.x_size } else { 1 };
-        if words && (walk.x_size != walk.y_size || outs.first() != chain.first() || x_run.contains(&y_run[0]))
+        if words
+            && (walk.x_size != walk.y_size || outs.first() != chain.first() || x_run.contains(&innermost))
         {
             return None;
         }
-        let groups = y_run.len() == 1 || take[y_run[0]].is_multiple_of(per_pack);
+        let groups = y_run.len() == 1 || take[innermost].is_multiple_of(per_pack);
         let whole_runs = |run: &[usize], size: usize| {
             let bytes =
                 |of: &dyn Fn(usize) -> usize| run.iter().map(|&dim| of(dim)).product::<usize>() * size;
@@ -152,6 +179,13 @@ impl Boxed {
         let mut span = run_bytes;
         let mut parts: Vec<Part> =
             x_run.iter().map(|&dim| Part { dim, count: count(dim), staged: x_step(dim) }).collect();
+        // A skew needs what it parts: more runs than a pack has elements, which are neighbours in y.
+        let skewed = |dim: usize| skew && dim == innermost;
+        let parted =
+            count(innermost) > per_pack && (y_run.len() == 1 || take[innermost].is_multiple_of(per_pack));
+        if skew && !parted {
+            return None;
+        }
         let mut runs: Vec<Part> = Vec::new();
         for &dim in y_run.iter().filter(|dim| !x_run.contains(dim)) {
             let staged = match x_aligned {
@@ -164,28 +198,41 @@ impl Boxed {
             };
             let part = Part { dim, count: count(dim), staged };
             span += (part.count - 1) * staged;
+            if skewed(dim) {
+                span += (part.count - 1) / per_pack * PACK;
+            }
             runs.push(part);
             parts.push(part);
         }
         let staged = |dim: usize| parts.iter().find(|part| part.dim == dim).map_or(0, |part| part.staged);
-        let shared_bytes = (span + 2 * PACK).next_multiple_of(PACK);
-        if shared_bytes > MOST_SHARED {
-            return None;
-        }
+        let box_bytes = (span + 2 * PACK).next_multiple_of(PACK);
 
         // The levels of the runs of x.
-        let run_level = |part: &Part| level(part.count, part.staged, x_step(part.dim) as i64);
-        let run_levels: Vec<Level> = runs.iter().map(run_level).collect::<Option<_>>()?;
+        let mut run_levels: Vec<Level> = Vec::new();
+        for part in &runs {
+            let step = x_step(part.dim);
+            if skewed(part.dim) {
+                run_levels.push(level(per_pack, part.staged, step as i64)?);
+                let (count, staged) = (part.count.div_ceil(per_pack), per_pack * part.staged + PACK);
+                run_levels.push(level(count, staged, (per_pack * step) as i64)?);
+            } else {
+                run_levels.push(level(part.count, part.staged, step as i64)?);
+            }
+        }
         // Those of the elements of a run of y; neighbours that go on in shared memory are one.
         let mut within: Vec<(usize, usize)> = Vec::new();
         for &dim in &y_run {
-            let (count, staged) = (take[dim], staged(dim));
+            let (mut count, mut staged) = (take[dim], staged(dim));
+            if skewed(dim) {
+                within.push((per_pack, staged));
+                (count, staged) = (count.div_ceil(per_pack), per_pack * staged + PACK);
+            }
             match within.last_mut() {
                 Some((inner, step)) if *inner * *step == staged => *inner *= count,
                 _ => within.push((count, staged)),
             }
         }
-        if run_levels.len() > MAX_LEVELS || outs.len() > MAX_LEVELS || within.len() > 3 {
+        if run_levels.len() > MAX_LEVELS || outs.len() > MAX_LEVELS || within.len() > MAX_WITHIN {
             return None;
         }
 
@@ -246,22 +293,63 @@ impl Boxed {
             false => (out_bytes + grain + 2 * (PACK - 1)) / PACK,
         };
         let copies = if x_aligned { run_bytes.div_ceil(PACK) } else { (run_bytes + 2 * (PACK - 1)) / PACK };
-        let lanes = Lanes { within: &within, outs: &across, unit, per_word, packs, per_pack };
-        let (log_lanes, cycles, busy) = lanes.best();
+        let steps: Vec<usize> = out_levels.iter().map(|level: &Level| level.global as usize).collect();
+        let lanes = Lanes {
+            within: &within,
+            outs: &across,
+            steps: &steps,
+            grain,
+            size: walk.y_size,
+            unit,
+            per_word,
+            per_pack,
+            packs,
+        };
+        let lanes = lanes.best();
+        let strides = packs.div_ceil(1 << lanes.log);
+        // Tables have places within a box in 32 bits, as packs.
+        let far = |levels: &[Level]| -> u64 {
+            levels.iter().map(|level| u64::from(level.count.value()) * level.global as u64).sum()
+        };
+        if far(&run_levels).max(far(&out_levels)) >> 35 != 0 {
+            return None;
+        }
         let unit_of = |bytes: usize| bytes / unit;
-        // The last level has no end: a box has elements of the next tile, and kernels may have levels to spare.
-        let endless = |i: usize, count: usize| if i + 1 < within.len() { count } else { 1 << 30 };
-        let within: Vec<Level> = (within.iter().enumerate())
-            .map(|(i, &(count, staged))| level(endless(i, count), unit_of(staged), 0))
-            .collect::<Option<_>>()?;
         let outs_span = Span {
             total: outs_span.total / per_word as u64,
             step: outs_span.step / per_word as u64,
             size: outs_span.size / per_word as u64,
         };
-        let fetched = (copies * PACK * count_span.size as usize) as f64
-            / (take.iter().product::<usize>() * walk.x_size) as f64;
+        let (period, period_step) = match within.split_last() {
+            Some((last, inner)) => (inner.iter().map(|level| level.0).product(), unit_of(last.1)),
+            None => (1, 0),
+        };
+        let (along, along_step) = match within.len() {
+            _ if words => (packs, per_pack),
+            1 => (0, 1),
+            _ => (period + per_pack - 1, 1),
+        };
+        let groups = (outs_span.size as usize).div_ceil(32 >> lanes.log);
+        let tabled_runs = match run_levels.len() > DIRECT_LEVELS as usize {
+            true => count_span.size as usize,
+            false => 0,
+        };
+        let tables = OUT_ENTRY * outs_span.size as usize + RUN_ENTRY * tabled_runs + ENTRY * along;
+        let shared_bytes = (box_bytes + tables).next_multiple_of(PACK);
+        if shared_bytes > MOST_SHARED {
+            return None;
+        }
+        // The last level has no end: a box has elements of the next tile, and kernels may have levels to spare.
+        let endless = |i: usize, count: usize| if i + 1 < within.len() { count } else { 1 << 30 };
+        let within: Vec<Level> = (within.iter().enumerate())
+            .map(|(i, &(count, staged))| level(endless(i, count), unit_of(staged), 0))
+            .collect::<Option<_>>()?;
+        let warps = THREADS / 32;
+        let further = (warps * (32 >> lanes.log)) << u32::from(lanes.apart);
+        let repeats =
+            groups > warps && steps.first().is_none_or(|step| (further * step).is_multiple_of(grain));
         Some(Boxed {
+            skew,
             way: if words { Way::Turned } else { Way::Packs { levels: within.len() } },
             params: Boxes {
                 digits: filled(&digits, digit(1, 0, 0)?),
@@ -273,10 +361,13 @@ impl Boxed {
                 out_bytes: out_span,
                 out_count: outs_span,
                 copies: divisor(copies)?,
-                strides: divisor(packs.div_ceil(1 << log_lanes))?,
+                inner: divisor(if words || within.len() == 1 { strides } else { groups })?,
+                period: divisor(period)?,
+                period_step: u32::try_from(period_step).ok()?,
                 digit_count: digit_count as u32,
                 one_tile: u32::from(one_tile),
-                log_lanes,
+                log_lanes: lanes.log,
+                turns: u32::try_from(strides * groups).ok()?,
                 grain: grain as u32,
                 x_phase: walk.x_phase as u32,
                 y_phase: walk.y_phase as u32,
@@ -285,6 +376,10 @@ impl Boxed {
                 within_levels: within.len() as u32,
                 runs_at_once: (THREADS / copies).max(1) as u32,
                 copies_at_once: copies.min(THREADS) as u32,
+                tables: box_bytes as u32,
+                along: along as u32,
+                along_step: along_step as u32,
+                apart: u32::from(lanes.apart),
                 unused: 0,
                 neighbour: outs.first().map_or(0, |&dim| y_step(dim) as i64),
             },
@@ -300,12 +395,14 @@ impl Boxed {
                 .map(|(dim, &take)| (dim.extent.div_ceil(take) * take) as f64 / dim.extent as f64)
                 .product(),
             per_pack,
+            per_word,
+            bytes: take.iter().product::<usize>() * walk.y_size,
             take,
             run_bytes,
             out_bytes,
-            fetched,
-            cycles,
-            busy,
+            x_aligned,
+            lanes,
+            repeats,
         })
     }
 }
@@ -315,7 +412,7 @@ impl Boxed {
 const MOST_SHARED: usize = 96 << 10;
 
 /// Threads of a block.
-const THREADS: usize = 256;
+pub const THREADS: usize = 256;
 
 fn divisor(value: usize) -> Option<Divisor> {
     Divisor::new(u32::try_from(value).ok()?)
@@ -414,6 +511,7 @@ mod tests {
 
     #[test]
     fn boxes_hold_what_they_write_also_past_2_to_the_31_elements() {
+        let mut skewed = 0;
         for (shape, order, size) in [
             (&[100, 70][..], &[1, 0][..], 4),
             (&[7, 64, 33], &[0, 2, 1], 2),
@@ -430,12 +528,17 @@ mod tests {
             let mut checked = 0;
             for (x_bytes, y_bytes) in [(64, 64), (256, 256), (512, 128), (2048, 2048), (64, 1024)] {
                 let take = takes(&walk, &chain, x_bytes, y_bytes);
-                if let Some(boxed) = Boxed::new(&walk, &chain, take, false) {
-                    check(&simple.dims, size, &boxed);
-                    checked += 1;
+                for skew in [false, true] {
+                    let layout = Layout { words: false, skew };
+                    if let Some(boxed) = Boxed::new(&walk, &chain, take.clone(), layout) {
+                        check(&simple.dims, size, &boxed);
+                        checked += 1;
+                        skewed += usize::from(skew);
+                    }
                 }
             }
             assert!(checked > 0, "{shape:?} has no boxes");
         }
+        assert!(skewed > 0);
     }
 }

@@ -3,7 +3,7 @@
 use cuda_std::GlobalMut;
 use cuda_std::divide::Divisor;
 use cuda_std::kernel::Kernel;
-use kernels_gpu::permute::{InPlace, Unit, tile, transpose_in_place as kernels};
+use kernels_gpu::permute::{InPlace, Unit, tile, tile_bytes, transpose_in_place as kernels};
 
 use crate::error::{Error, Result};
 use crate::launch::Grid;
@@ -54,16 +54,17 @@ pub fn transpose_in_place(x: &Tensor) -> Result<()> {
 }
 
 fn run<T: Unit + kernels::Instances>(x: &Tensor, n: usize) -> Result<()> {
-    let tiles = n.div_ceil(tile(T::BYTES));
+    let packs = n.is_multiple_of(T::PER_PACK) && x.address().is_multiple_of(16);
+    let tiles = n.div_ceil(tile(T::BYTES, packs));
     let places = tiles.saturating_mul(tiles);
     let (Some(per_matrix), Some(per_row)) = (divisor(places), divisor(tiles)) else {
-        let limit = (MOST_BLOCKS as f64).sqrt() as u64 * tile(T::BYTES) as u64;
+        let limit = (MOST_BLOCKS as f64).sqrt() as u64 * tile(T::BYTES, packs) as u64;
         return Err(Error::TooLarge { op: OP, what: "rows of `x`", limit, got: n.to_string() });
     };
-    let kernel: &Kernel<(GlobalMut<T>, InPlace)> = &kernels::kernels::<T>()[0];
+    let kernel: &Kernel<(GlobalMut<T>, InPlace)> = &kernels::kernels::<T>()[usize::from(packs)];
     // SAFETY: the elements have this size, and begin at a multiple of it.
     let view = unsafe { GlobalMut::<T>::from_raw(x.raw_view()?) };
-    let shared = 2 * tile(T::BYTES) * (tile(T::BYTES) + 1) * T::BYTES;
+    let shared = 2 * tile_bytes(T::BYTES, packs);
     let (matrices, at_once) = (x.len() / (n * n), MOST_BLOCKS / places);
     (0..matrices).step_by(at_once).try_for_each(|first| {
         let count = at_once.min(matrices - first);

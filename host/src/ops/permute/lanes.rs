@@ -3,9 +3,15 @@
 /// How a warp's lanes share the packs of the runs of y.
 #[derive(Clone, Copy)]
 pub struct Lanes<'a> {
-    /// Of a run and of the runs: count and bytes of shared memory, level by level.
+    /// Of a run: counts and bytes of shared memory, level by level.
     pub within: &'a [(usize, usize)],
+    /// Of the runs, too.
     pub outs: &'a [(usize, usize)],
+    /// Bytes of y from one of `outs` to the next.
+    pub steps: &'a [usize],
+    /// Runs of y are cut at multiples of so many bytes, and an element has so many.
+    pub grain: usize,
+    pub size: usize,
     /// Bytes of a load, and the packs that it is for.
     pub unit: usize,
     pub per_word: usize,
@@ -14,41 +20,82 @@ pub struct Lanes<'a> {
     pub packs: usize,
 }
 
+/// A way to share them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shared {
+    /// Lanes along a run, as a power of two.
+    pub log: u32,
+    /// Whether neighbours across are on every other run.
+    pub apart: bool,
+    /// Cycles of a load of the warp.
+    pub conflicts: usize,
+    /// The part of the lanes that have a pack.
+    pub busy: f64,
+}
+
 impl Lanes<'_> {
-    /// Lanes along a run as a power of two, cycles of a warp's packs, and the part of the lanes that have one.
-    pub fn best(&self) -> (u32, f64, f64) {
+    /// What takes the least time, as far as it depends on this: the cycles of loads, and lanes that have nothing to do.
+    pub fn best(&self) -> Shared {
         let runs: usize = self.outs.iter().map(|level| level.0).product();
-        let of = |log: u32| {
-            let along = 1usize << log;
-            let across = 32 >> log;
+        let of = |(log, apart): (u32, bool)| {
+            let (along, across) = (1usize << log, 32 >> log);
             let busy = (self.packs * runs) as f64
                 / (self.packs.next_multiple_of(along) * runs.next_multiple_of(across)) as f64;
-            // A store takes a cycle for each line that it touches, and four for its bytes.
-            let lines = (16 * along).div_ceil(128).max(1) * across.min(runs);
-            let loads = (self.per_pack * self.conflicts(along)) as f64 / self.per_word as f64;
-            let cycles = loads + lines.max(4) as f64;
-            (log, cycles, busy)
+            Shared { log, apart, conflicts: self.conflicts(along, apart), busy }
         };
-        let cost = |&(_, cycles, busy): &(u32, f64, f64)| cycles / busy;
-        let all = (0..=5).rev().map(of);
-        all.min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or((5, f64::MAX, 1.0))
+        let cost = |shared: &Shared| {
+            let loads = self.per_pack as f64;
+            let cycles = 0.9 * (loads * shared.conflicts as f64 + 4.0) / 56.0;
+            let instructions = 1.25 * (24.0 + 2.5 * loads) / 224.0;
+            // Stores of half a sector are two for one; those of few sectors go to many places.
+            let stores = match shared.log {
+                0 => 1.24,
+                1 => 0.13,
+                2 => 0.02,
+                _ => 0.0,
+            };
+            (cycles + instructions) / (shared.busy * self.per_word as f64) + stores
+        };
+        let apart = if self.per_word == 1 && runs >= 8 { &[false, true][..] } else { &[false] };
+        let all = (0..=5).rev().flat_map(|log| apart.iter().map(move |&apart| (log, apart))).map(of);
+        let none = Shared { log: 5, apart: false, conflicts: 32, busy: 1.0 };
+        all.min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(none)
     }
 
     /// Cycles of a load of the warp: the most words that it wants of a bank.
-    fn conflicts(&self, along: usize) -> usize {
-        let place = |levels: &[(usize, usize)], number: usize| {
-            let mut rest = number;
-            levels.iter().enumerate().fold(0, |at, (i, &(count, step))| {
-                let digit = if i + 1 < levels.len() { rest % count } else { rest };
-                rest /= count;
-                at + digit * step
-            })
-        };
-        let mut words: Vec<usize> = Vec::new();
+    fn conflicts(&self, along: usize, apart: bool) -> usize {
+        let digits =
+            |counts: &mut dyn Iterator<Item = usize>, number: usize, step: &dyn Fn(usize) -> usize| {
+                let (mut rest, mut at) = (number, 0);
+                let mut counts = counts.enumerate().peekable();
+                while let Some((i, count)) = counts.next() {
+                    let digit = if counts.peek().is_some() { rest % count } else { rest };
+                    rest /= count;
+                    at += digit * step(i);
+                }
+                at
+            };
+        let runs: usize = self.outs.iter().map(|level| level.0).product();
+        let mut words: Vec<usize> = Vec::with_capacity(32);
         for lane in 0..32 {
-            let number = (lane % along).min(self.packs - 1) * self.per_pack;
-            let at = place(self.within, number);
-            let at = at + place(self.outs, lane / along);
+            let slot = lane / along;
+            if slot >= runs {
+                continue;
+            }
+            let out = match apart {
+                true if slot < runs.div_ceil(2) => 2 * slot,
+                true => 2 * (slot - runs.div_ceil(2)) + 1,
+                false => slot,
+            };
+            // The first pack of a run that was cut does not begin with its first element.
+            let counts = &mut self.outs.iter().map(|level| level.0);
+            let first = digits(counts, out, &|i| self.steps[i]);
+            let lead = (first.next_multiple_of(self.grain) - first) / self.size;
+            let number = (lane % along).min(self.packs - 1) * self.per_pack + lead;
+            let counts = &mut self.within.iter().map(|level| level.0);
+            let at = digits(counts, number, &|i| self.within[i].1);
+            let counts = &mut self.outs.iter().map(|level| level.0);
+            let at = at + digits(counts, out, &|i| self.outs[i].1);
             for word in 0..self.unit.div_ceil(4) {
                 words.push(at / 4 + word);
             }
@@ -67,25 +114,43 @@ mod tests {
 
     /// Packs of four words of four bytes, `step` bytes apart, in one long run.
     fn lanes(within: &[(usize, usize)]) -> Lanes<'_> {
-        Lanes { within, outs: &[(1, 0)], unit: 4, per_word: 1, per_pack: 4, packs: 1024 }
+        let (outs, steps) = (&[(1, 0)], &[0]);
+        Lanes { within, outs, steps, grain: 32, size: 4, unit: 4, per_word: 1, per_pack: 4, packs: 1024 }
     }
 
     #[test]
     fn words_of_one_bank_are_read_one_after_another() {
         // Packs whose first words are neighbours in shared memory, 128 bytes apart, and one word further each.
-        for (step, cycles) in [(1, 1), (32, 32), (33, 4)] {
+        for (step, cycles) in [(1, 1), (32, 32), (33, 1)] {
             let place = [(4096, 4 * step)];
             let of = Lanes { per_pack: 1, ..lanes(&place) };
-            let expected = if step == 33 { 1 } else { cycles };
-            assert_eq!(of.conflicts(32), expected, "{step} words");
+            assert_eq!(of.conflicts(32, false), cycles, "{step} words");
         }
     }
 
     #[test]
     fn lanes_go_along_long_runs_and_across_short_ones() {
         let place = [(4096, 4)];
-        assert_eq!(lanes(&place).best().0, 5);
-        let (log, _, busy) = Lanes { outs: &[(1024, 20)], packs: 1, ..lanes(&place) }.best();
-        assert_eq!((log, busy), (0, 1.0));
+        assert_eq!(lanes(&place).best().log, 5);
+        let short = Lanes { outs: &[(1024, 20)], steps: &[16], packs: 2, ..lanes(&place) }.best();
+        assert_eq!((short.log, short.busy), (1, 1.0));
+    }
+
+    #[test]
+    fn neighbours_of_odd_bytes_are_apart() {
+        // Bytes of an odd matrix: rows of y begin one byte later in a pack each, and are one byte further on in x.
+        let place = [(128, 145)];
+        let odd = Lanes {
+            outs: &[(128, 1)],
+            steps: &[8191],
+            size: 1,
+            unit: 1,
+            per_pack: 16,
+            packs: 8,
+            ..lanes(&place)
+        };
+        let [beside, apart] = [false, true].map(|apart| odd.conflicts(8, apart));
+        assert_eq!((beside, apart), (2, 1));
+        assert!(odd.best().apart);
     }
 }

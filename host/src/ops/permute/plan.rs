@@ -4,9 +4,9 @@ use std::fmt;
 
 use kernels_gpu::permute::Boxes;
 
-use super::boxes::{Boxed, Joins, Way};
+use super::boxes::{Boxed, Joins, Layout, THREADS, Way};
 use super::simplify::{PACK, Simple, simplify, widen};
-use super::takes::{Walk, chain_of_x, takes};
+use super::takes::{SECTOR, Walk, chain_of_x, takes};
 use crate::dtype::DType;
 
 /// What is asked of the planner: everything that the choice depends on.
@@ -96,46 +96,98 @@ fn candidates(request: &Request) -> (Simple, Vec<Boxed>) {
         for y_bytes in RUNS {
             let take = takes(&walk, &chain, x_bytes, y_bytes);
             if !tried.contains(&take) {
-                let boxed = |words| Boxed::new(&walk, &chain, take.clone(), words);
+                let boxed = |layout| Boxed::new(&walk, &chain, take.clone(), layout);
                 // Words are turned as they are: a cast goes by elements.
                 let words: &[bool] = if from == to { &[false, true] } else { &[false] };
-                boxes.extend(words.iter().copied().filter_map(boxed));
+                let layouts =
+                    words.iter().flat_map(|&words| [false, true].map(|skew| Layout { words, skew }));
+                boxes.extend(layouts.filter_map(boxed));
                 tried.push(take);
             }
         }
     }
+    // Where words of four bytes and more can be turned, a skew costs more than the conflicts that it avoids.
+    if simple.size >= 4 && boxes.iter().any(|boxed| boxed.way == Way::Turned) {
+        boxes.retain(|boxed| !boxed.skew);
+    }
     (simple, boxes)
 }
 
-/// What a box costs, in the time that a copy of the same bytes takes. The figures were fitted to what boxes of many
-/// sizes took on an H200.
+/// What a box costs, in the time that a copy of the same bytes takes. What a block does is counted; the figures that weigh
+/// it were fitted to what a thousand boxes took on an H200.
 fn cost(boxed: &Boxed) -> f64 {
-    let Boxes { run_count, .. } = boxed.params;
-    let elements = boxed.run_bytes as f64 * run_count.size as f64;
-    let (run, out) = (boxed.run_bytes as f64, boxed.out_bytes as f64);
-    // Bytes that the end of a run of y costs memory: sectors that two blocks write in part are worst.
+    let Boxes { run_count, out_count, copies, turns, .. } = boxed.params;
+    let bytes = boxed.bytes as f64;
+    let (runs, outs, copies, turns) =
+        (run_count.size as f64, out_count.size as f64, copies.value() as f64, turns as f64);
+    let (run, out, warps, threads) = (boxed.run_bytes as f64, boxed.out_bytes as f64, 8.0, THREADS as f64);
+    let words = boxed.way == Way::Turned;
+
+    // Bytes that memory is asked for, of x beyond those that are needed, and of y where runs end: sectors that blocks write
+    // in part are worst.
+    let whole = boxed.x_aligned && boxed.run_bytes.is_multiple_of(SECTOR);
+    let sectors = run / 32.0
+        + if whole {
+            0.0
+        } else if boxed.x_aligned {
+            0.5
+        } else {
+            1.0
+        };
+    let read = runs * sectors * 32.0 / bytes - 1.0;
     let ends = match boxed.joins {
-        Joins::Sectors => 8.0,
-        Joins::Packs => 40.0,
-        Joins::Beyond => 60.0,
-        Joins::Nowhere => 130.0,
+        Joins::Sectors => 0.1,
+        Joins::Packs => 1.2,
+        Joins::Beyond => 0.4,
+        Joins::Nowhere => 6.9,
     };
-    let memory = 1.0 + 0.9 * (boxed.fetched - 1.0) + 0.5 * (12.0 / run + ends / out);
-    // Instructions of a thread for a pack of y; 230 of them take as long as memory.
-    let instructions = match boxed.way {
-        Way::Turned => 10.0 + boxed.per_pack as f64,
-        Way::Packs { levels } => boxed.per_pack as f64 * (9.0 + 6.0 * (levels - 1) as f64),
+    let stores = match boxed.lanes.log {
+        0 => 1.24,
+        1 => 0.13,
+        2 => 0.02,
+        _ => 0.0,
     };
-    let issue = (instructions / boxed.busy + 10.0 * (boxed.fetched - 1.0)) / 230.0;
-    // Bank conflicts hide behind all that, but for a part.
-    let shared = boxed.cycles / boxed.busy / 600.0;
-    // Blocks of a multiprocessor hide one another's latency; too small ones do not pay for their beginning.
+    let memory = 1.0 + 0.25 * read + 32.0 * (0.27 / run + ends / out) + stores;
+
+    // Instructions of a block's warps: a turn of a warp, the places of its elements, copies, what tables have, ends of runs.
+    let loads = boxed.per_pack as f64;
+    let (turn, places) = match boxed.way {
+        Way::Turned => (22.0 + 1.5 * loads + 6.0 * boxed.per_word as f64, 0.0),
+        Way::Packs { levels } => {
+            let packing = if loads > 8.0 { 2.75 } else { 2.5 };
+            let repeated = if boxed.repeats { 0.3 } else { 1.0 };
+            (24.0 + packing * loads, if levels > 1 { (loads + 8.0) * repeated } else { 0.0 })
+        }
+    };
+    let copying = match copies <= threads {
+        true => (runs / (threads / copies).floor()).ceil() * warps,
+        false => runs * (copies / threads).ceil() * warps,
+    };
+    let rounds = (outs / threads).ceil() * (outs / 32.0).ceil().min(warps);
+    let parts = match boxed.joins {
+        Joins::Nowhere => 14.0 + 10.0 * loads,
+        Joins::Beyond => 14.0,
+        Joins::Sectors | Joins::Packs => 0.0,
+    };
+    let instructions = turns * (turn + 2.0 * places)
+        + copying * if words { 22.0 } else { 30.0 }
+        + rounds * 60.0
+        + (2.0 * outs / threads).ceil() * warps * parts
+        + 180.0 * warps;
+    // Cycles of shared memory.
+    let cycles = turns * (loads * boxed.lanes.conflicts as f64 + 4.0 + places) + runs * (copies / 8.0 + 0.5);
+    // A multiprocessor has 224 instructions of threads for each pack of 16 bytes while memory copies it, and 56 / 32 cycles.
+    let per_pack = 32.0 * 16.0 / bytes;
+    let (issue, shared) = (1.25 * instructions * per_pack / 224.0, 0.9 * cycles * per_pack / 56.0);
+    // They go on at the same time, but not quite.
+    let together =
+        [memory, issue, shared].map(|part: f64| part.powf(2.17)).iter().sum::<f64>().powf(1.0 / 2.17);
+
+    // Blocks of a multiprocessor hide one another's latency; large ones come and go in lumps, few leave multiprocessors idle.
     let resident = (((227 << 10) / (boxed.shared_bytes + 1024)) as f64).min(8.0);
-    let waiting = 3.0 / (resident * resident) + (16_000.0 / (resident * elements)).powi(2);
-    let begin = if boxed.way == Way::Turned { 300.0 } else { 1100.0 } / elements;
-    // A launch of few blocks leaves multiprocessors idle.
+    let waiting = 0.31 * (16_384.0 / (resident * bytes)) + 0.16 * (bytes / 16_384.0).sqrt();
     let spread = 132.0 / boxed.blocks as f64;
-    (memory + issue + shared) * boxed.room.sqrt() * (1.0 + waiting) * (1.0 + begin) * (1.0 + spread)
+    together * boxed.room.sqrt() * (1.0 + waiting) * (1.0 + spread)
 }
 
 impl fmt::Display for Plan {
@@ -148,18 +200,21 @@ impl fmt::Display for Plan {
                     Way::Turned => write!(f, "turned")?,
                     Way::Packs { levels } => write!(f, "packs by {levels}")?,
                 }
+                if boxed.skew {
+                    write!(f, " skewed")?;
+                }
+                let across = if boxed.lanes.apart { " apart" } else { "" };
                 write!(
                     f,
-                    " {:?} run {} out {} shared {} lanes {} {:?} fetched {:.2} cycles {:.0} busy {:.2} cost {:.3}",
+                    " {:?} run {} out {} shared {} lanes {}{across} {:?} conflicts {} busy {:.2} cost {:.3}",
                     boxed.take,
                     boxed.run_bytes,
                     boxed.out_bytes,
                     boxed.shared_bytes,
-                    1 << boxed.params.log_lanes,
+                    1 << boxed.lanes.log,
                     boxed.joins,
-                    boxed.fetched,
-                    boxed.cycles,
-                    boxed.busy,
+                    boxed.lanes.conflicts,
+                    boxed.lanes.busy,
                     cost(boxed),
                 )
             }
