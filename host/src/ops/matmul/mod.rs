@@ -3,11 +3,13 @@
 mod launch;
 mod layout;
 mod maps;
+mod model;
 mod parted;
 mod plan;
 mod problem;
 #[cfg(test)]
 mod tests;
+mod tiles;
 mod tuned;
 
 pub use plan::{Choice, Plan};

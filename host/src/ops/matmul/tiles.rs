@@ -1,0 +1,228 @@
+//! The tiles that kernels offer, and how fast they are, as measured on an H200.
+
+use kernels_gpu::matmul as kernels;
+
+use super::plan::{Choice, LAYOUTS, Request, Target};
+use crate::dtype::DType;
+
+/// A tile that a kernel offers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tile {
+    pub choice: Choice,
+    pub rows: u32,
+    pub cols: u32,
+    pub shared_bytes: u32,
+    /// Blocks of a multiprocessor.
+    pub resident: u32,
+    /// Multiplications and additions of a multiprocessor full of blocks, in each nanosecond.
+    pub rate: f64,
+    pub pace: Pace,
+}
+
+/// How a kernel's blocks go on.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pace {
+    /// In waves of blocks, each with a tile.
+    Waves,
+    /// Blocks stay for several tiles, on Hopper.
+    Staying(Stay),
+    /// The same, with operands that are taken into so many parts first.
+    Parted(u32, Stay),
+    /// As waves, on Hopper; the splits of k are the blocks of a cluster.
+    Clusters(Cluster),
+}
+
+/// What a multiprocessor takes for a tile of `pipelined`, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stay {
+    /// For the terms of a stage.
+    pub stage: f64,
+    /// For the sums of a tile.
+    pub end: f64,
+}
+
+/// What one takes for a tile of `clustered` or `loose`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cluster {
+    /// Once for a launch.
+    pub once: f64,
+    /// For the terms of a stage: of the only block, and of each of several.
+    pub stage: [f64; 2],
+    /// For the sums of a tile.
+    pub end: f64,
+    /// For each part of a sum but the first.
+    pub part: f64,
+}
+/// Rates of the instances of `cuda_cores`, and of the shapes of `tf32_cores` and `tensor_cores`: from the times of
+/// 4096·4096·4096 and 3072·4096·1024.
+const F32_RATES: [f64; 2] = [125.0, 103.0];
+const TF32_RATES: [f64; 6] = [283.0, 238.0, 209.0, 133.0, 562.0, 338.0];
+const HALF_RATES: [f64; 3] = [1450.0, 1180.0, 920.0];
+/// What becomes of the rates of `tensor_cores` on Hopper, in products of few tiles too.
+const ON_HOPPER: f64 = 0.6;
+/// Those of the shapes of `pipelined`, `clustered` and `loose`. With the numbers for Hopper of the model they are fitted to the times of
+/// 87 shapes of 10⁵ to 10¹¹ products with each kernel and number of splits, so that what is chosen takes 1.3 % longer than the best,
+/// the root of the mean square of the estimates' error is 8 %. What large ones take is underestimated, of all alike.
+const PIPED: [Stay; 4] = [
+    Stay { stage: 0.452, end: 1.78 },
+    Stay { stage: 0.374, end: 1.30 },
+    Stay { stage: 0.243, end: 1.05 },
+    Stay { stage: 0.184, end: 0.46 },
+];
+const CLUSTERED: [Cluster; 2] = [
+    Cluster { once: 2.01, stage: [0.167, 0.167], end: 0.97, part: 0.11 },
+    Cluster { once: 1.72, stage: [0.185, 0.185], end: 2.12, part: 1.06 },
+];
+const LOOSE: [Cluster; 1] = [Cluster { once: 2.29, stage: [1.21, 0.87], end: 0.7, part: 0.32 }];
+/// Those of the shapes of `parted`, fitted to 49 shapes each: the root of the mean square of the error is 6 %. Numbers are taken apart in the time
+/// of their bytes.
+const PARTED: [Stay; 3] =
+    [Stay { stage: 1.92, end: 3.97 }, Stay { stage: 1.16, end: 2.18 }, Stay { stage: 0.98, end: 3.97 }];
+
+/// Those of all kernels that can serve.
+pub(super) fn tiles(request: &Request, target: Target) -> Vec<Tile> {
+    if request.dtype == DType::F32 {
+        let instances = kernels::cuda_cores::ALL.iter().enumerate();
+        let on_cores = instances.map(|(index, kernel)| {
+            let side = |name| 8 * kernel.constant(name) as u32;
+            let (rows, cols) = (side("THREADS_M"), side("THREADS_N"));
+            Tile {
+                choice: Choice::CudaCores { index },
+                rows,
+                cols,
+                shared_bytes: kernels::f32_shared_bytes(rows, cols),
+                resident: kernel.bounds.min_blocks,
+                rate: F32_RATES[index],
+                pace: Pace::Waves,
+            }
+        });
+        return on_cores.chain(tf32_tiles(request, target)).chain(parted_tiles(request, target)).collect();
+    }
+    let instances = kernels::tensor_cores::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
+    let mut tiles: Vec<Tile> = instances
+        .map(|(shape, kernel)| {
+            let of = |name| kernel.constant(name) as u32;
+            let (rows, cols) = (of("WARPS_M") * of("MI") * 16, of("WARPS_N") * of("NI") * 8);
+            Tile {
+                choice: Choice::TensorCores { shape },
+                rows,
+                cols,
+                shared_bytes: kernels::shared_bytes(rows, cols, of("STEPS") * 16, of("STAGES")),
+                resident: kernel.bounds.min_blocks,
+                rate: HALF_RATES[shape] * if target.warpgroups { ON_HOPPER } else { 1.0 },
+                pace: Pace::Waves,
+            }
+        })
+        .collect();
+    let piped = kernels::pipelined::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
+    // A sum of no terms is left to the others.
+    let fits = target.warpgroups && request.mappable && request.k > 0;
+    tiles.extend(piped.filter(|_| fits).map(|(shape, kernel)| {
+        let of = |name| kernel.constant(name) as u32;
+        let (consumers, cols) = (of("CONSUMERS"), 2 * of("SUMS"));
+        Tile {
+            choice: Choice::Pipelined { shape },
+            rows: consumers * kernels::PIPELINED_ROWS,
+            cols,
+            shared_bytes: kernels::pipelined_shared_bytes(consumers, cols, of("STAGES")),
+            resident: kernel.bounds.min_blocks,
+            rate: 0.0,
+            pace: Pace::Staying(PIPED[shape]),
+        }
+    }));
+    tiles.extend(cluster_tiles(request, target));
+    let along_k = request.sides.iter().all(|side| side.along_k);
+    let thin = kernels::thin::kernels::<half::bf16>()
+        .iter()
+        .enumerate()
+        .find(|(_, kernel)| request.m <= kernel.constant("FRAGMENTS") * kernels::THIN_ROWS as usize);
+    if let Some((index, kernel)) = thin.filter(|_| along_k && request.k.is_multiple_of(8)) {
+        tiles.push(Tile {
+            choice: Choice::Thin { index },
+            rows: kernels::THIN_ROWS * kernel.constant("FRAGMENTS") as u32,
+            cols: kernels::THIN_COLS,
+            shared_bytes: 0,
+            resident: kernel.bounds.min_blocks,
+            // Bytes are what counts.
+            rate: HALF_RATES[0],
+            pace: Pace::Waves,
+        });
+    }
+    tiles
+}
+
+/// Those of `clustered` and `loose`.
+fn cluster_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
+    let tile = |choice, rows: u32, cols: u32, stages: u32, resident, cluster| Tile {
+        choice,
+        rows,
+        cols,
+        shared_bytes: kernels::clustered_shared_bytes(rows, cols, stages),
+        resident,
+        rate: 0.0,
+        pace: Pace::Clusters(cluster),
+    };
+    // A sum of no terms is left to the others.
+    let fits = target.warpgroups && request.k > 0;
+    let clustered = kernels::clustered::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
+    let clustered = clustered.filter(move |_| fits && request.mappable).map(move |(shape, kernel)| {
+        let of = |name| kernel.constant(name) as u32;
+        let (rows, cols) = (of("CONSUMERS") * kernels::PIPELINED_ROWS, 2 * of("SUMS"));
+        let choice = Choice::Clustered { shape };
+        tile(choice, rows, cols, of("STAGES"), kernel.bounds.min_blocks, CLUSTERED[shape])
+    });
+    let copied = request.sides.iter().any(|side| side.copied);
+    let loose = kernels::loose::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
+    let loose = loose.filter(move |_| fits && request.neighbours && copied).map(move |(shape, kernel)| {
+        let of = |name| kernel.constant(name) as u32;
+        let (rows, cols) = (kernels::PIPELINED_ROWS, 2 * of("SUMS"));
+        tile(Choice::Loose { shape }, rows, cols, of("STAGES"), kernel.bounds.min_blocks, LOOSE[shape])
+    });
+    clustered.chain(loose)
+}
+
+/// Those of `tf32_cores`: of three products where they are worth it, of one where that is asked for.
+fn tf32_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
+    let Request { tf32, sides, k, .. } = *request;
+    let shapes = kernels::tf32_cores::ALL.iter().step_by(LAYOUTS).enumerate();
+    let shapes = shapes.filter(move |(_, kernel)| match kernel.constant("PRODUCTS") {
+        1 => tf32,
+        _ => target.fast_tf32,
+    });
+    // A sum of no terms is left to the others.
+    shapes.filter(move |_| k > 0).map(move |(shape, kernel)| {
+        let of = |name| kernel.constant(name) as u32;
+        let (rows, cols) = (of("WARPS_M") * of("MI") * 16, of("WARPS_N") * of("NI") * 8);
+        let along_k = sides.map(|side| side.along_k);
+        Tile {
+            choice: Choice::Tf32Cores { shape },
+            rows,
+            cols,
+            shared_bytes: kernels::tf32_shared_bytes(rows, cols, of("STAGES"), along_k),
+            resident: kernel.bounds.min_blocks,
+            rate: TF32_RATES[shape],
+            pace: Pace::Waves,
+        }
+    })
+}
+
+/// Those of `parted`: of three parts, and of two where operands may be rounded to tf32.
+fn parted_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
+    let Request { tf32, k, .. } = *request;
+    let shapes = kernels::parted::ALL.iter().step_by(LAYOUTS).enumerate();
+    // A sum of no terms is left to the others.
+    let shapes = shapes.filter(move |(_, kernel)| tf32 || kernel.constant("PARTS") == 3);
+    shapes.filter(move |_| target.warpgroups && k > 0).map(|(shape, kernel)| {
+        let of = |name| kernel.constant(name) as u32;
+        let (parts, consumers, cols) = (of("PARTS"), of("CONSUMERS"), 2 * of("SUMS"));
+        Tile {
+            choice: Choice::Parted { shape },
+            rows: consumers * kernels::PIPELINED_ROWS,
+            cols,
+            shared_bytes: kernels::parted_shared_bytes(parts, consumers, cols, of("STAGES")),
+            resident: kernel.bounds.min_blocks,
+            rate: 0.0,
+            pace: Pace::Parted(parts, PARTED[shape]),
+        }
+    })
+}
