@@ -286,7 +286,7 @@ impl Boxes {
         // SAFETY: the caller's contract; each entry has one thread.
         unsafe {
             let mut slot = thread::thread_idx_x();
-            let even = (outs + 1) / 2;
+            let even = outs - outs / 2;
             while slot < outs {
                 let out = match self.apart != 0 {
                     true if slot < even => 2 * slot,
