@@ -29,6 +29,8 @@ pub struct Shared {
     pub apart: bool,
     /// Cycles of a load of the warp.
     pub conflicts: usize,
+    /// And of one from the table of places along a run.
+    pub entries: usize,
     /// The part of the lanes that have a pack.
     pub busy: f64,
 }
@@ -41,7 +43,8 @@ impl Lanes<'_> {
             let (along, across) = (1usize << log, 32 >> log);
             let busy = (self.packs * runs) as f64
                 / (self.packs.next_multiple_of(along) * runs.next_multiple_of(across)) as f64;
-            Shared { log, apart, conflicts: self.conflicts(along, apart), busy }
+            let (conflicts, entries) = (self.conflicts(along, apart), self.entries(along));
+            Shared { log, apart, conflicts, entries, busy }
         };
         let cost = |shared: &Shared| {
             let loads = self.per_pack as f64;
@@ -58,7 +61,7 @@ impl Lanes<'_> {
         };
         let apart = if self.per_word == 1 && runs >= 8 { &[false, true][..] } else { &[false] };
         let all = (0..=5).rev().flat_map(|log| apart.iter().map(move |&apart| (log, apart))).map(of);
-        let none = Shared { log: 5, apart: false, conflicts: 32, busy: 1.0 };
+        let none = Shared { log: 5, apart: false, conflicts: 32, entries: 32, busy: 1.0 };
         all.min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(none)
     }
 
@@ -100,12 +103,27 @@ impl Lanes<'_> {
                 words.push(at / 4 + word);
             }
         }
-        words.sort_unstable();
-        words.dedup();
-        let mut banks = [0usize; 32];
-        words.iter().for_each(|word| banks[word % 32] += 1);
-        banks.into_iter().max().unwrap_or(1)
+        most_of_a_bank(words)
     }
+
+    /// Cycles of a load from the table of places along a run, which has one for each element of the levels that repeat.
+    fn entries(&self, along: usize) -> usize {
+        let levels = self.within.split_last().map_or(&[][..], |(_, inner)| inner);
+        let period: usize = levels.iter().map(|level| level.0).product();
+        // Lanes on other runs are about an element further on.
+        let entry =
+            |lane: usize| ((lane % along).min(self.packs - 1) * self.per_pack + lane / along) % period.max(1);
+        most_of_a_bank((0..32).map(entry).collect())
+    }
+}
+
+/// The most words that are wanted of a bank, each once.
+fn most_of_a_bank(mut words: Vec<usize>) -> usize {
+    words.sort_unstable();
+    words.dedup();
+    let mut banks = [0usize; 32];
+    words.iter().for_each(|word| banks[word % 32] += 1);
+    banks.into_iter().max().unwrap_or(1)
 }
 
 #[cfg(test)]
