@@ -10,7 +10,7 @@ use kernels_gpu::matmul::{self as kernels, BAND, Blocks, Epilogue, Matrix, Produ
 use super::layout::{Layout, lines};
 use super::maps;
 use super::parted::Whole;
-use super::plan::{Choice, Plan, Request, Target, instance};
+use super::plan::{Choice, Plan, Request, Target, Wanted, instance};
 use super::problem::Problem;
 use super::tuned::tuned;
 use crate::dtype::{DType, Element};
@@ -98,6 +98,10 @@ struct Ready {
     operands: [Tensor; 2],
 }
 
+fn request(problem: &Problem, layout: &Layout, operands: [&Tensor; 2]) -> Request {
+    Request::new(problem, layout, operands.map(|tensor| tensor.address().is_multiple_of(16)))
+}
+
 /// Plans, and copies the operands that the kernel cannot read as they lie.
 fn prepare<T: Element + Float + kernels::repack::Instances>(
     problem: &Problem,
@@ -105,8 +109,7 @@ fn prepare<T: Element + Float + kernels::repack::Instances>(
     operands: [&Tensor; 2],
     y: &Tensor,
 ) -> Result<Ready> {
-    let aligned = operands.map(|tensor| tensor.address().is_multiple_of(16));
-    let plan = Plan::new(&Request::new(problem, layout, aligned), Target::of(y.device()), problem.wanted);
+    let plan = Plan::new(&request(problem, layout, operands), Target::of(y.device()), problem.wanted);
     let mut layout = *layout;
     let mut held = operands.map(Tensor::clone);
     let extents = [(layout.m, layout.k), (layout.n, layout.k)];
@@ -135,25 +138,37 @@ fn floats(
     behind: Behinds,
     y: &Tensor,
 ) -> Result<()> {
-    let Ready { plan, layout, operands } = prepare::<f32>(problem, layout, operands, y)?;
+    let Ready { plan, layout: at, operands: held } = prepare::<f32>(problem, layout, operands, y)?;
     let code = match plan.choice {
         Choice::CudaCores { index } => Code::Plain(&kernels::cuda_cores::ALL[index]),
         Choice::Tf32Cores { shape } => Code::Plain(&kernels::tf32_cores::ALL[instance(shape, plan.sides)]),
         Choice::Parted { shape } => {
             let kernel = &kernels::parted::ALL[instance(shape, plan.sides)];
             let parts = |i: usize, matrix, rows| {
-                let (tensor, along_k) = (&operands[i], plan.sides[i].along_k);
-                let whole = Whole { tensor, matrix, rows, cols: layout.k, batch: layout.batch, along_k };
+                let (tensor, along_k) = (&held[i], plan.sides[i].along_k);
+                let whole = Whole { tensor, matrix, rows, cols: at.k, batch: at.batch, along_k };
                 whole.take_apart(problem.op, kernel.constant("PARTS"), plan.tile[i])
             };
-            // Their memory is freed in the order of the stream.
-            let (a, b) = (parts(0, layout.a, layout.m)?, parts(1, layout.b, layout.n)?);
-            let code = Code::Parted(kernel, [a.map, b.map]);
-            return product::<f32>(problem, &layout, plan, code, operands.each_ref(), behind, y);
+            let taken = parts(0, at.a, at.m).and_then(|a| Ok([a, parts(1, at.b, at.n)?]));
+            match taken {
+                Ok(taken) => {
+                    // Their memory is freed in the order of the stream.
+                    let code = Code::Parted(kernel, taken.each_ref().map(|parts| parts.map));
+                    return product::<f32>(problem, &at, plan, code, held.each_ref(), behind, y);
+                }
+                // Parts take half as much memory again as the operands: without it others serve.
+                Err(Error::OutOfMemory { .. } | Error::TooLarge { .. }) => {
+                    let plan =
+                        Plan::of_whole_numbers(&request(problem, layout, operands), Target::of(y.device()));
+                    let problem = Problem { wanted: Some(Wanted::exactly(&plan)), ..problem.clone() };
+                    return floats(&problem, layout, operands, behind, y);
+                }
+                Err(error) => return Err(error),
+            }
         }
         _ => unreachable!("the other kernels are for 16-bit types"),
     };
-    product::<f32>(problem, &layout, plan, code, operands.each_ref(), behind, y)
+    product::<f32>(problem, &at, plan, code, held.each_ref(), behind, y)
 }
 
 fn halves<T>(

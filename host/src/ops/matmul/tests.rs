@@ -192,6 +192,10 @@ fn f32_is_taken_apart_on_hopper() {
     let plan = of(&Request { sides: [lying; 2], ..wide });
     assert_eq!(plan.sides, [Side { copied: false, ..lying }; 2], "{plan}");
     assert!(matches!(plan.choice, Choice::Parted { .. }));
+    // Where there is no memory for parts.
+    let whole = Plan::of_whole_numbers(&wide, hopper);
+    assert!(matches!(whole.choice, Choice::Tf32Cores { .. }), "{whole}");
+    assert_eq!(Plan::new(&wide, hopper, Some(Wanted::exactly(&whole))), whole);
     assert!(matches!(of(&request([1, 4096, 4096], DType::F32)).choice, Choice::Tf32Cores { .. }));
     assert!(matches!(of(&request([4096, 4096, 0], DType::F32)).choice, Choice::CudaCores { .. }));
 }
