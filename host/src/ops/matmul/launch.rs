@@ -7,7 +7,7 @@ use cuda_std::tma::TensorMap;
 use cuda_std::{Float, Global, GlobalMut, Half};
 use kernels_gpu::matmul::{self as kernels, BAND, Blocks, Epilogue, Matrix, Product, activation, flag};
 
-use super::layout::{Layout, lines};
+use super::layout::{Copied, Layout, lines};
 use super::maps;
 use super::parted::Whole;
 use super::plan::{Choice, Plan, Request, Target, Wanted, instance};
@@ -287,24 +287,17 @@ fn repacked<T: Element + Float + kernels::repack::Instances>(
     along_k: bool,
     batch: [usize; 2],
 ) -> Result<Tensor> {
-    let (lines, length) = if along_k { (rows, cols) } else { (cols, rows) };
-    let (line_step, step) = if along_k { (matrix.row, matrix.col) } else { (matrix.col, matrix.row) };
-    // What repeats is copied once.
-    let outer = if matrix.outer == 0 { 1 } else { batch[0] };
-    let inner = if matrix.inner == 0 { 1 } else { batch[1] };
-    let pitch = length.next_multiple_of(T::PER_PACK);
+    let copied = Copied::new(matrix, [rows, cols], batch, along_k, T::PER_PACK);
+    let Copied { outer, inner, lines, length, pitch, source, .. } = copied;
     let copy = Tensor::uninit(tensor.device(), tensor.dtype(), &[outer, inner, lines, pitch])?;
     let packs = copy.len() / T::PER_PACK;
     let p = kernels::Repack {
-        source: Matrix { row: line_step, col: step, ..*matrix },
+        source,
         packs_of_row: divisor(op, pitch / T::PER_PACK)?,
         rows: divisor(op, lines)?,
         inner: divisor(op, inner)?,
         cols: length as u32,
-        packs: u32::try_from(packs)
-            .ok()
-            .filter(|&packs| packs < 1 << 31)
-            .ok_or_else(|| too_large(op, packs))?,
+        packs: packs_of_launch(op, packs)?,
     };
     if packs > 0 {
         let kernel = &kernels::repack::kernels::<T>()[0];
@@ -312,12 +305,11 @@ fn repacked<T: Element + Float + kernels::repack::Instances>(
         // SAFETY: the source has the elements of the operand's layout, the copy whole packs for all lines.
         unsafe { tensor.device().launch(kernel, grid, (tensor.view::<T>()?, copy.view_mut::<T>()?, p))? };
     }
-    let (line_step, of_inner) = (pitch as i64, (lines * pitch) as i64);
+    let lies = copied.matrix();
     *matrix = Matrix {
-        row: if along_k { line_step } else { 1 },
-        col: if along_k { 1 } else { line_step },
-        outer: if matrix.outer == 0 { 0 } else { of_inner * inner as i64 },
-        inner: if matrix.inner == 0 { 0 } else { of_inner },
+        outer: if matrix.outer == 0 { 0 } else { lies.outer },
+        inner: if matrix.inner == 0 { 0 } else { lies.inner },
+        ..lies
     };
     Ok(copy)
 }
@@ -528,6 +520,11 @@ pub(super) fn divisor(op: &'static str, value: usize) -> Result<Divisor> {
     u32::try_from(value.max(1)).ok().and_then(Divisor::new).ok_or_else(|| too_large(op, value))
 }
 
-pub(super) fn too_large(op: &'static str, got: usize) -> Error {
+/// Packs that a launch has a thread for each of.
+pub(super) fn packs_of_launch(op: &'static str, packs: usize) -> Result<u32> {
+    u32::try_from(packs).ok().filter(|&packs| packs < 1 << 31).ok_or_else(|| too_large(op, packs))
+}
+
+fn too_large(op: &'static str, got: usize) -> Error {
     Error::TooLarge { op, what: "tiles of a launch", limit: (1 << 31) - 1, got: got.to_string() }
 }

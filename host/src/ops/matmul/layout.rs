@@ -144,3 +144,48 @@ pub struct Lines {
     /// Elements from line to line.
     pub step: i64,
 }
+
+/// A copy of an operand in lines of whole packs, contiguous: `[outer, inner, lines, pitch]`. What repeats in the batch is there once.
+#[derive(Clone, Copy, Debug)]
+pub struct Copied {
+    pub outer: usize,
+    pub inner: usize,
+    pub lines: usize,
+    /// Elements of a line.
+    pub length: usize,
+    /// With those behind them, up to a whole pack.
+    pub pitch: usize,
+    /// Where the operand lies, with lines as rows.
+    pub source: Matrix,
+    along_k: bool,
+}
+
+impl Copied {
+    /// Of `rows` rows and `cols` columns, with lines along k (its columns) or across it.
+    pub fn new(
+        matrix: &Matrix,
+        [rows, cols]: [usize; 2],
+        batch: [usize; 2],
+        along_k: bool,
+        per_pack: usize,
+    ) -> Copied {
+        let (lines, length) = if along_k { (rows, cols) } else { (cols, rows) };
+        let (row, col) = if along_k { (matrix.row, matrix.col) } else { (matrix.col, matrix.row) };
+        Copied {
+            outer: if matrix.outer == 0 { 1 } else { batch[0] },
+            inner: if matrix.inner == 0 { 1 } else { batch[1] },
+            lines,
+            length,
+            pitch: length.next_multiple_of(per_pack),
+            source: Matrix { row, col, ..*matrix },
+            along_k,
+        }
+    }
+
+    /// Where the copy's elements lie.
+    pub fn matrix(&self) -> Matrix {
+        let (line, of_inner) = (self.pitch as i64, (self.lines * self.pitch) as i64);
+        let (row, col) = if self.along_k { (line, 1) } else { (1, line) };
+        Matrix { row, col, outer: of_inner * self.inner as i64, inner: of_inner }
+    }
+}

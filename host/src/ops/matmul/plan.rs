@@ -236,9 +236,10 @@ impl Plan {
 
     /// The fastest that does not take numbers apart, which takes memory: of f32.
     pub(crate) fn of_whole_numbers(request: &Request, target: Target) -> Plan {
-        let plans = Plan::candidates(request, target);
-        let whole = plans.into_iter().filter(|plan| !matches!(plan.choice, Choice::Parted { .. }));
-        whole.min_by(|a, b| a.compare(b, target)).expect("there is another tile for f32")
+        let mut plans = Plan::of_each_kernel(request, target).into_iter();
+        plans
+            .find(|plan| !matches!(plan.choice, Choice::Parted { .. }))
+            .expect("there is another tile for f32")
     }
 
     /// The best of each kernel, the best first.
