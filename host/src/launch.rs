@@ -15,8 +15,8 @@ pub struct Grid {
     pub blocks: [u32; 3],
     /// Bytes of dynamic shared memory of a block.
     pub shared_bytes: u32,
-    /// Blocks of a cluster along x; 1 for no clusters.
-    pub cluster: u32,
+    /// Blocks of a cluster along x; none for a launch without clusters.
+    pub cluster: Option<u32>,
     /// Whether all blocks must run at once, so that they can wait for one another.
     pub cooperative: bool,
     /// Whether the kernel may start before what is ahead of it is done; it waits by itself.
@@ -45,7 +45,7 @@ impl Grid {
             side("blocks along y", Grid::MAX_YZ, y)?,
             side("blocks along z", Grid::MAX_YZ, z)?,
         ];
-        Ok(Grid { blocks, shared_bytes: 0, cluster: 1, cooperative: false, early: false })
+        Ok(Grid { blocks, shared_bytes: 0, cluster: None, cooperative: false, early: false })
     }
 
     /// As many blocks along x as hold `items`, at `per_block` each (at least 1).
@@ -58,9 +58,9 @@ impl Grid {
         Grid { shared_bytes: bytes, ..self }
     }
 
-    /// With clusters of `blocks` along x.
+    /// With clusters of `blocks` along x. Kernels that post to other blocks want clusters even where one block is all.
     pub fn cluster(self, blocks: u32) -> Grid {
-        Grid { cluster: blocks, ..self }
+        Grid { cluster: Some(blocks), ..self }
     }
 
     /// With all blocks running at once.
@@ -138,7 +138,7 @@ fn launch_on_cpu<A>(
         grid: grid.blocks,
         block: [kernel.bounds.threads, 1, 1],
         shared_bytes: grid.shared_bytes,
-        cluster: grid.cluster,
+        cluster: grid.cluster.unwrap_or(1),
         cooperative: grid.cooperative,
         checks,
         limits: simt::Limits::default(),

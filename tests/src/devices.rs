@@ -7,6 +7,13 @@ use warpwright::{DType, Device, Error, Result, Tensor};
 /// Set to 1, this turns each skip into a failure: for the machine that has the GPU.
 const REQUIRE_GPU: &str = "WARPWRIGHT_REQUIRE_GPU";
 
+/// Set to 1, this leaves the CPU out: for tools that watch the GPU, such as compute-sanitizer.
+const GPU_ALONE: &str = "WARPWRIGHT_GPU_ALONE";
+
+fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| value == "1")
+}
+
 /// Tests that run on the CPU under the checker and on the first GPU, from one body each.
 ///
 /// ```no_run
@@ -34,10 +41,12 @@ macro_rules! on_each_device {
 }
 
 /// Runs a test on the CPU, then on the first GPU; without a GPU, or with one that lacks the instructions,
-/// says that it was skipped there.
+/// says that it was skipped there. `WARPWRIGHT_GPU_ALONE=1` leaves the CPU out.
 #[track_caller]
 pub fn on_devices(test: &str, body: fn(&Device) -> Result<()>) {
-    if let Err(error) = body(&Device::cpu()) {
+    if !is_set(GPU_ALONE)
+        && let Err(error) = body(&Device::cpu())
+    {
         panic!("{test} on the CPU: {error}");
     }
     match Device::cuda(0).and_then(|device| body(&device)) {
@@ -58,7 +67,7 @@ pub fn on_devices(test: &str, body: fn(&Device) -> Result<()>) {
 /// Where `WARPWRIGHT_REQUIRE_GPU` is 1 and `what` is "gpu".
 #[track_caller]
 pub fn skipped(what: &str, test: &str, reason: &str) {
-    let required = what == "gpu" && std::env::var_os(REQUIRE_GPU).is_some_and(|value| value == "1");
+    let required = what == "gpu" && is_set(REQUIRE_GPU);
     assert!(!required, "{test} could not run on the GPU, and {REQUIRE_GPU}=1: {reason}");
     // The harness captures what `eprintln!` prints, not what is written to the stream. One call, so that
     // lines of tests that run at once stay whole.

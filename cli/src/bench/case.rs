@@ -54,6 +54,8 @@ pub struct Case {
     pub flops: u64,
     /// Whether PyTorch's side is also compiled, which takes seconds.
     pub compile: bool,
+    /// Whether it is compared with a copy of as many bytes too: a copy of few does not reach the yardstick.
+    pub beside_copy: bool,
     /// Bytes of device memory that one set of inputs and outputs takes.
     set_bytes: usize,
     torch: Map<String, Value>,
@@ -77,6 +79,7 @@ impl Case {
             variant: variant.into(),
             flops: 0,
             compile: false,
+            beside_copy: false,
             set_bytes,
             torch: Map::new(),
             prepare: Box::new(prepare),
@@ -97,6 +100,11 @@ impl Case {
     /// With `torch.compile` on the other side too, if so.
     pub fn compiled(self, compile: bool) -> Case {
         Case { compile, ..self }
+    }
+
+    /// With a copy of as many bytes to compare with.
+    pub fn beside_copy(self) -> Case {
+        Case { beside_copy: true, ..self }
     }
 
     /// How many sets take turns.

@@ -1,6 +1,9 @@
 //! The yardstick: how fast this GPU copies, in this run, at the size of the cases and in rotation as they are.
 //! It is the best of the copy kernels that there are and of the driver's own copy.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use serde::Serialize;
 use warpwright::{DType, Device, Result};
 
@@ -44,6 +47,26 @@ pub fn measure(device: &Device, data: &Data, bytes: usize) -> Result<Yardstick> 
     }
     contend("the driver's copy".to_owned(), &|set| y[set].copy_from(&x[set]))?;
     Ok(best(all))
+}
+
+/// The rates of copies of other sizes, each measured once in a run.
+#[derive(Debug, Default)]
+pub struct Likes(RefCell<HashMap<i32, f64>>);
+
+impl Likes {
+    /// Steps of size that share a measurement, for each doubling.
+    const STEPS: f64 = 8.0;
+
+    /// GB/s of a copy of so many bytes, to within a sixteenth of a doubling.
+    pub fn rate(&self, device: &Device, data: &Data, bytes: usize) -> Result<f64> {
+        let step = (Self::STEPS * (bytes.max(1) as f64).log2()).round() as i32;
+        if let Some(rate) = self.0.borrow().get(&step) {
+            return Ok(*rate);
+        }
+        let rate = measure(device, data, (f64::from(step) / Self::STEPS).exp2() as usize)?.gbps;
+        self.0.borrow_mut().insert(step, rate);
+        Ok(rate)
+    }
 }
 
 fn best(all: Vec<Contender>) -> Yardstick {

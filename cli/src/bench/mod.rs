@@ -37,7 +37,7 @@ use against::Torch;
 pub use args::{Args, Type};
 use case::{Case, Setting};
 use cold::ColdStart;
-use copy::Yardstick;
+use copy::{Likes, Yardstick};
 use data::Data;
 use print::Printer;
 use report::{Machine, Report};
@@ -95,6 +95,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         printer: Printer::new(args.json, &cases),
         data: Data::new(&device),
         yardstick: f64::NAN,
+        likes: Likes::default(),
         torch: None,
         rows: Vec::new(),
     };
@@ -169,6 +170,7 @@ struct Bench {
     data: Data,
     /// In GB/s.
     yardstick: f64,
+    likes: Likes,
     /// The other side, as long as it answers.
     torch: Option<Torch>,
     rows: Vec<Row>,
@@ -236,8 +238,17 @@ impl Bench {
             Err(error) => return vec![Row::failed(case, "", error.to_string())],
         };
         let ways = prepared.ways.iter().take(if self.sweep { usize::MAX } else { 1 });
+        // Half of the floor is read and half is written.
+        let like_copy = case
+            .beside_copy
+            .then(|| self.likes.rate(device, &self.data, (prepared.floor / 2) as usize))
+            .transpose();
+        let like_copy = match like_copy {
+            Ok(rate) => rate,
+            Err(error) => return vec![Row::failed(case, "", error.to_string())],
+        };
         let row = |way: &case::Way| match harness::time(device, sets, &*way.launch) {
-            Ok(timing) => Row::timed(case, way, prepared.floor, timing, self.yardstick),
+            Ok(timing) => Row::timed(case, way, prepared.floor, timing, self.yardstick, like_copy),
             Err(error) => Row::failed(case, &way.plan, error.to_string()),
         };
         ways.map(row).collect()

@@ -130,7 +130,8 @@ impl Widths {
             format!("{:.3}", figures.share),
         ];
         let failed = if error.is_empty() { String::new() } else { format!("  FAILED: {error}") };
-        let torch = format!("{}{failed}", row.ratio_text());
+        let like_copy = figures.share_of_like_copy.map(|share| format!("like copy {share:.2}  "));
+        let torch = format!("{}{}{failed}", like_copy.unwrap_or_default(), row.ratio_text());
         self.line(text, numbers.each_ref().map(String::as_str), [&row.plan, &torch])
     }
 }

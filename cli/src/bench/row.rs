@@ -34,6 +34,9 @@ pub struct Figures {
     pub gbps: f64,
     /// Of the yardstick.
     pub share: f64,
+    /// Of a copy of as many bytes, where the case is compared with one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share_of_like_copy: Option<f64>,
 }
 
 impl Row {
@@ -50,11 +53,20 @@ impl Row {
         }
     }
 
-    /// A case that was timed; `yardstick` is in GB/s.
-    pub fn timed(case: &Case, way: &Way, bytes: u64, timing: Timing, yardstick: f64) -> Row {
+    /// A case that was timed; `yardstick` and the rate of a copy of as many bytes are in GB/s.
+    pub fn timed(
+        case: &Case,
+        way: &Way,
+        bytes: u64,
+        timing: Timing,
+        yardstick: f64,
+        like_copy: Option<f64>,
+    ) -> Row {
         let gbps = timing.gbps(bytes);
         let Timing { us, spread } = timing;
-        let figures = Figures { us, spread, bytes, flops: case.flops, gbps, share: gbps / yardstick };
+        let share_of_like_copy = like_copy.map(|rate| gbps / rate);
+        let share = gbps / yardstick;
+        let figures = Figures { us, spread, bytes, flops: case.flops, gbps, share, share_of_like_copy };
         Row { figures: Some(figures), ..Row::new(case, &way.plan) }
     }
 
@@ -95,7 +107,15 @@ pub mod samples {
                 dtype: dtype.to_owned(),
                 variant: variant.to_owned(),
                 plan: "row 3".to_owned(),
-                figures: Some(Figures { us, spread: 0.01, bytes, flops: bytes / 2, gbps, share }),
+                figures: Some(Figures {
+                    us,
+                    spread: 0.01,
+                    bytes,
+                    flops: bytes / 2,
+                    gbps,
+                    share,
+                    share_of_like_copy: None,
+                }),
                 torch_us: torch.iter().map(|&(name, ratio)| (name.to_owned(), ratio * us)).collect(),
                 error: None,
             }

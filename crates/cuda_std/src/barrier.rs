@@ -26,6 +26,12 @@ impl Barriers {
         Barriers(unsafe { Shared::dynamic(offset, count) })
     }
 
+    /// Barriers in the words of an array that serves for nothing else.
+    #[inline(always)]
+    pub const fn of(words: Shared<u64>) -> Barriers {
+        Barriers(words)
+    }
+
     /// Barrier `index`.
     #[inline(always)]
     pub fn at(self, index: u32) -> Barrier {

@@ -1,5 +1,6 @@
 //! Typed views of the block's shared memory.
 
+use crate::barrier::Barrier;
 use crate::imp::shared as imp;
 use crate::packed::Pack;
 use core::marker::PhantomData;
@@ -156,28 +157,17 @@ impl<T: Copy> Shared<T> {
 }
 
 impl Shared<u64> {
-    /// Writes element `index` of the same array in block `rank` of the cluster, whole at once: a relaxed store at
-    /// cluster scope. It orders nothing but itself, and costs no fence. The checker takes it for a release, since
-    /// a block that has seen it may exit; it does not notice who relies on more.
+    /// Sends a word to element `index` of the same array in block `rank` of the cluster, and counts its eight bytes at the
+    /// same barrier there (`st.async`): whoever has waited for the barrier's phase finds it. No fence is needed.
     ///
     /// # Safety
-    /// The element must exist; the block must be running already and still.
+    /// The element must exist. The block must be running already, have made the barrier, and announced the bytes to its
+    /// phase, which it waits for before it ends.
     #[inline(always)]
     #[track_caller]
-    pub unsafe fn store_relaxed_remote(self, rank: u32, index: u32, value: u64) {
+    pub unsafe fn post(self, rank: u32, index: u32, value: u64, barrier: Barrier) {
         // SAFETY: the caller's contract.
-        unsafe { imp::store_relaxed_remote(self.raw, rank, index, value) }
-    }
-
-    /// Reads element `index`, whole at once: what a poll for [`Self::store_relaxed_remote`] does.
-    ///
-    /// # Safety
-    /// The element must exist and be initialised.
-    #[inline(always)]
-    #[track_caller]
-    pub unsafe fn load_relaxed(self, index: u32) -> u64 {
-        // SAFETY: the caller's contract.
-        unsafe { imp::load_relaxed(self.raw, index) }
+        unsafe { imp::post(self.raw, rank, index, value, barrier) }
     }
 }
 

@@ -61,8 +61,11 @@ impl Ctx {
         if warp.copied.get() && !self.stopping.get() {
             crate::bulk::check_exit(self);
         }
-        if block.live.get() == 0 && block.remote.get() != 0 && !self.stopping.get() {
-            crate::race::check_exit(self, block.remote.get());
+        if block.live.get() == 0 && !self.stopping.get() {
+            if block.remote.get() != 0 {
+                crate::race::check_exit(self, block.remote.get());
+            }
+            crate::mbarrier::check_exit(self);
         }
         if !lane.canary.get().is_null() {
             self.check_canary();

@@ -10,12 +10,12 @@ use crate::atomic::spin_wait;
 use crate::barrier::contribute;
 use crate::bulk::Load;
 use crate::clock::{self, Clocks};
-use crate::ctx::{At, Barrier, Ctx, FULL, ctx};
-use crate::fault::{fault, other_of_word};
+use crate::ctx::{At, Barrier, Block, Ctx, FULL, ctx};
+use crate::fault::{fault, other_of_word, record};
 use crate::race;
 use crate::report::Kind;
-use crate::shared::SharedView;
-use crate::site;
+use crate::shared::{self, SharedView};
+use crate::site::{self, Site};
 
 /// Bytes of a barrier.
 const BYTES: u32 = 8;
@@ -40,6 +40,16 @@ pub(crate) struct Mbarrier {
     fenced: bool,
     /// Copies under way that count their bytes here.
     loads: Vec<Load>,
+    /// Words under way from other blocks, likewise.
+    posts: Vec<Post>,
+}
+
+/// A word under way to the block that waits for it.
+struct Post {
+    to: SharedView<u64>,
+    index: usize,
+    value: u64,
+    at: At,
 }
 
 /// Runs `use_it` on the barrier at element `index`, which must have been made, before the running lane's present.
@@ -53,8 +63,20 @@ fn with<R>(
     if ctx.stopping.get() {
         return None;
     }
+    with_of(ctx.block(), view, index, at, use_it)
+}
+
+/// [`with`] for a barrier of a block of the cluster.
+fn with_of<R>(
+    block: &Block,
+    view: SharedView<u64>,
+    index: usize,
+    at: At,
+    use_it: impl FnOnce(&mut Mbarrier) -> R,
+) -> Option<R> {
+    let ctx = ctx();
     let place = view.byte_offset() + index as u32 * BYTES;
-    let mut barriers = ctx.block().mbarriers.borrow_mut();
+    let mut barriers = block.mbarriers.borrow_mut();
     let Some(barrier) = barriers.get_mut(&place) else {
         drop(barriers);
         let detail = format!("no barrier has been made at byte {place} of shared memory");
@@ -94,6 +116,7 @@ pub unsafe fn init(view: SharedView<u64>, index: usize, count: u32) {
         made: ctx.word.get() | site::number(at),
         fenced: false,
         loads: Vec::new(),
+        posts: Vec::new(),
     };
     ctx.block().mbarriers.borrow_mut().insert(place, barrier);
 }
@@ -137,13 +160,54 @@ pub(crate) fn expect_copy(view: SharedView<u64>, index: usize, load: Load, at: A
         barrier.fenced
     });
     if fenced == Some(false) {
-        let detail =
-            "a copy completes on a barrier that was made without a fence behind it (fence_init)".into();
-        fault(ctx(), Kind::InvalidAccess, at, None, detail);
+        unfenced(at);
     }
 }
 
-/// Lands the copies that a barrier waits for, each on behalf of the lane that has started it.
+fn unfenced(at: At) -> ! {
+    let detail = "a copy completes on a barrier that was made without a fence behind it (fence_init)".into();
+    fault(ctx(), Kind::InvalidAccess, at, None, detail);
+}
+
+/// Sends a word to the same window in block `rank` of the cluster, and counts its bytes at the same barrier there:
+/// `st.async`. It lands when a thread of that block waits for the barrier, as that thread's own store.
+///
+/// # Safety
+/// As for [`SharedView`].
+#[track_caller]
+pub unsafe fn post(
+    to: SharedView<u64>,
+    rank: u32,
+    index: usize,
+    value: u64,
+    barrier: SharedView<u64>,
+    number: usize,
+) {
+    let (ctx, at) = (ctx(), Location::caller());
+    if ctx.stopping.get() {
+        return;
+    }
+    let block = shared::living(ctx, rank, at);
+    let fenced = with_of(block, barrier, number, at, |barrier| {
+        barrier.posts.push(Post { to, index, value, at });
+        barrier.fenced
+    });
+    ctx.progress.set(ctx.progress.get() + 1);
+    if fenced == Some(false) {
+        unfenced(at);
+    }
+}
+
+/// Reports words that no thread of the running lane's block has waited for when its last one ends.
+pub(crate) fn check_exit(ctx: &Ctx) {
+    let barriers = ctx.block().mbarriers.borrow();
+    if let Some(post) = barriers.values().find_map(|barrier| barrier.posts.first()) {
+        let detail = "the block ends before a word that another has posted to it has come".into();
+        record(ctx, Kind::InvalidAccess, Site::from(post.at), None, detail);
+    }
+}
+
+/// Lands the copies that a barrier waits for, each on behalf of the lane that has started it, and words of other blocks.
 fn land(ctx: &Ctx, view: SharedView<u64>, index: usize, at: At) {
     for load in with(view, index, at, |barrier| std::mem::take(&mut barrier.loads)).unwrap_or_default() {
         let (bytes, warp) = ctx.on_behalf(load.issuer(), || {
@@ -153,6 +217,15 @@ fn land(ctx: &Ctx, view: SharedView<u64>, index: usize, at: At) {
         with(view, index, at, |barrier| {
             contribute(warp, &barrier.arrivals);
             barrier.bytes -= i64::from(bytes);
+            barrier.end_phase(ctx);
+        });
+    }
+    for post in with(view, index, at, |barrier| std::mem::take(&mut barrier.posts)).unwrap_or_default() {
+        // SAFETY: the checker tests the access.
+        unsafe { post.to.store_vector_at(post.index, [post.value], post.at) };
+        with(view, index, at, |barrier| {
+            contribute(ctx.warp(), &barrier.arrivals);
+            barrier.bytes -= size_of::<u64>() as i64;
             barrier.end_phase(ctx);
         });
     }

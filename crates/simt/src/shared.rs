@@ -355,8 +355,8 @@ impl<T: Copy> SharedView<T> {
     }
 }
 
-/// A block of the cluster whose shared memory is alive.
-pub(crate) fn remote(ctx: &Ctx, rank: u32, at: At) -> &Block {
+/// A block of the cluster that has not exited.
+pub(crate) fn living(ctx: &Ctx, rank: u32, at: At) -> &Block {
     let size = ctx.cluster.get();
     if rank >= size {
         fault(ctx, Kind::InvalidAccess, at, None, format!("rank {rank} in a cluster of {size} blocks"));
@@ -366,6 +366,12 @@ pub(crate) fn remote(ctx: &Ctx, rank: u32, at: At) -> &Block {
         let detail = format!("shared memory of block {rank} of the cluster, which has exited");
         fault(ctx, Kind::InvalidAccess, at, None, detail);
     }
+    block
+}
+
+/// A block of the cluster whose shared memory is alive, and now waits with its end for the running lane's access.
+pub(crate) fn remote(ctx: &Ctx, rank: u32, at: At) -> &Block {
+    let block = living(ctx, rank, at);
     if ctx.level.get() == FULL {
         let word = ctx.word.get();
         if crate::word::clock(word) >= crate::word::clock(block.remote.get()) {

@@ -9,7 +9,7 @@ use cuda_std::kernel::ArgBuffer;
 use super::context::Context;
 use super::function::{Arguments, Function, FunctionLimits};
 use super::module::PtxFamily;
-use super::shape::{LaunchConfig, PORTABLE_CLUSTER};
+use super::shape::LaunchConfig;
 use super::status::check;
 use super::stream::Stream;
 use crate::error::{Error, Result};
@@ -48,7 +48,7 @@ impl Context {
         } else {
             args
         };
-        function.allow(cfg.shared_bytes, cfg.cluster > PORTABLE_CLUSTER)?;
+        function.allow(cfg.shared_bytes, cfg.has_large_clusters())?;
         let mut extra: [*mut c_void; 5] = [
             sys::CU_LAUNCH_PARAM_BUFFER_POINTER,
             args.as_ptr().cast_mut().cast(),
@@ -57,7 +57,7 @@ impl Context {
             sys::CU_LAUNCH_PARAM_END,
         ];
         let extra = if size == 0 { ptr::null_mut() } else { extra.as_mut_ptr() };
-        if cfg.cluster == 1 && !cfg.cooperative && !cfg.early {
+        if cfg.cluster.is_none() && !cfg.cooperative && !cfg.early {
             let ([gx, gy, gz], [bx, by, bz]) = (cfg.grid, cfg.block);
             // SAFETY: function and stream are alive and of the current context; `extra` gives the packed
             // arguments, whose size was checked and whose content the caller vouches for; the driver
@@ -110,8 +110,14 @@ impl Context {
         self.make_current()?;
         let function = self.function(family, kernel)?;
         let block = [threads, 1, 1];
-        let cfg =
-            LaunchConfig { grid: [1; 3], block, shared_bytes, cluster: 1, cooperative: false, early: false };
+        let cfg = LaunchConfig {
+            grid: [1; 3],
+            block,
+            shared_bytes,
+            cluster: None,
+            cooperative: false,
+            early: false,
+        };
         let limits = FunctionLimits { required_block: None, ..*function.limits() };
         cfg.check(kernel, &limits, self.info())?;
         function.allow(shared_bytes, false)?;
@@ -128,8 +134,8 @@ impl Context {
         self.make_current()?;
         let function = self.function(family, kernel)?;
         cfg.check(kernel, function.limits(), self.info())?;
-        function.allow(cfg.shared_bytes, cfg.cluster > PORTABLE_CLUSTER)?;
-        let mut attributes = Attributes([CUlaunchAttribute::cluster([cfg.cluster, 1, 1]); 3], 1);
+        function.allow(cfg.shared_bytes, cfg.has_large_clusters())?;
+        let mut attributes = Attributes([CUlaunchAttribute::cluster([cfg.cluster.unwrap_or(1), 1, 1]); 3], 1);
         let config = attributes.config(cfg, ptr::null_mut());
         let mut clusters = 0;
         // SAFETY: the function is alive, `config` points to `attributes`, which outlives the call.
@@ -146,7 +152,7 @@ impl Attributes {
     fn new(cfg: &LaunchConfig) -> Self {
         let cooperative = CUlaunchAttribute::cooperative();
         let wanted = [
-            (cfg.cluster > 1, CUlaunchAttribute::cluster([cfg.cluster, 1, 1])),
+            (cfg.cluster.is_some(), CUlaunchAttribute::cluster([cfg.cluster.unwrap_or(1), 1, 1])),
             (cfg.cooperative, cooperative),
             (cfg.early, CUlaunchAttribute::programmatic_stream_serialization()),
         ];
@@ -240,6 +246,7 @@ mod tests {
             })
             .1
         };
-        assert_eq!([count(1, false), count(2, false), count(1, true), count(2, true)], [0, 1, 1, 2]);
+        let counts = [count(None, false), count(Some(1), false), count(None, true), count(Some(2), true)];
+        assert_eq!(counts, [0, 1, 1, 2]);
     }
 }

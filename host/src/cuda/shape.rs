@@ -5,7 +5,7 @@ use super::function::FunctionLimits;
 use crate::error::{Error, Result};
 
 /// The largest cluster that every GPU with clusters runs.
-pub(super) const PORTABLE_CLUSTER: u32 = 8;
+const PORTABLE_CLUSTER: u32 = 8;
 /// The largest cluster of all, after opting in.
 const MAX_CLUSTER: u32 = 16;
 
@@ -18,8 +18,8 @@ pub struct LaunchConfig {
     pub block: [u32; 3],
     /// Dynamic shared memory of a block in bytes.
     pub shared_bytes: u32,
-    /// Blocks of a cluster along x; 1 for no clusters.
-    pub cluster: u32,
+    /// Blocks of a cluster along x; none for a launch without clusters.
+    pub cluster: Option<u32>,
     /// Whether all blocks must run at once, so that they can wait for one another.
     pub cooperative: bool,
     /// Whether the kernel may start before what is ahead of it in the stream is done.
@@ -57,21 +57,26 @@ impl LaunchConfig {
         }
         let shared = u64::from(self.shared_bytes) + u64::from(limits.static_shared);
         at_most("bytes of shared memory a block", device.max_shared_per_block.into(), shared)?;
-        if self.cluster != 1 {
+        if let Some(cluster) = self.cluster {
             let limit = if device.arch.0 >= 9 { MAX_CLUSTER } else { 1 };
-            at_most("blocks of a cluster", limit.into(), self.cluster.into())?;
-            if self.cluster == 0 || !self.grid[0].is_multiple_of(self.cluster) {
+            at_most("blocks of a cluster", limit.into(), cluster.into())?;
+            if cluster == 0 || !self.grid[0].is_multiple_of(cluster) {
                 return Err(self.refused(kernel, "cluster", "a divisor of the grid's x".into()));
             }
         }
         Ok(())
     }
 
+    /// Whether the kernel must be allowed clusters of this size.
+    pub(super) fn has_large_clusters(&self) -> bool {
+        self.cluster.is_some_and(|blocks| blocks > PORTABLE_CLUSTER)
+    }
+
     #[cold]
     fn refused(&self, kernel: &'static str, arg: &'static str, required: String) -> Error {
         let got = match arg {
             "block" => format!("{:?}", self.block),
-            _ => format!("cluster {} of grid {:?}", self.cluster, self.grid),
+            _ => format!("cluster {} of grid {:?}", self.cluster.unwrap_or(1), self.grid),
         };
         Error::Parameter { op: kernel, arg, required, got }
     }
@@ -107,7 +112,7 @@ mod tests {
         grid: [8, 1, 1],
         block: [256, 1, 1],
         shared_bytes: 0,
-        cluster: 1,
+        cluster: None,
         cooperative: false,
         early: false,
     };
@@ -157,7 +162,7 @@ mod tests {
 
     #[test]
     fn clusters_need_hopper_and_divide_the_grid() {
-        let with = |grid, cluster| LaunchConfig { grid: [grid, 1, 1], cluster, ..PLAIN };
+        let with = |grid, cluster| LaunchConfig { grid: [grid, 1, 1], cluster: Some(cluster), ..PLAIN };
         assert_eq!(message(with(8, 4), LIMITS, (9, 0)), "ok");
         assert_eq!(message(with(32, 16), LIMITS, (9, 0)), "ok");
         assert_eq!(message(with(8, 2), LIMITS, (8, 9)), "k: blocks of a cluster must be at most 1, got 2");

@@ -63,7 +63,7 @@ const PLAIN: LaunchConfig = LaunchConfig {
     grid: [16, 1, 1],
     block: [64, 1, 1],
     shared_bytes: 0,
-    cluster: 1,
+    cluster: None,
     cooperative: false,
     early: false,
 };
@@ -167,11 +167,12 @@ fn plain_large_shared_clustered_and_cooperative_launches_run() {
     on_gpu(|context| {
         let stream = context.default_stream();
         let hopper = context.info().arch.0 >= 9;
-        let cluster = |size| if hopper { size } else { 1 };
+        let cluster = |size| hopper.then_some(size);
         for cfg in [
             PLAIN,
             LaunchConfig { shared_bytes: 100 << 10, ..PLAIN },
             LaunchConfig { shared_bytes: context.info().max_shared_per_block, ..PLAIN },
+            LaunchConfig { cluster: cluster(1), ..PLAIN },
             LaunchConfig { cluster: cluster(2), ..PLAIN },
             LaunchConfig { cluster: cluster(16), ..PLAIN },
             LaunchConfig { cooperative: true, ..PLAIN },
@@ -183,7 +184,7 @@ fn plain_large_shared_clustered_and_cooperative_launches_run() {
         }
         assert!(context.max_blocks_per_sm(&FAMILY, "add", 64, 0)? >= 1);
         if hopper {
-            let cfg = LaunchConfig { cluster: 2, ..PLAIN };
+            let cfg = LaunchConfig { cluster: Some(2), ..PLAIN };
             assert!(context.max_active_clusters(&FAMILY, "add", &cfg)? >= 1);
         }
         let add = context.function(&FAMILY, "add")?;

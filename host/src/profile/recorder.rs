@@ -143,7 +143,7 @@ pub fn recorded<A: KernelArgs>(
             grid: grid.blocks,
             threads: kernel.bounds.threads,
             shared_bytes: grid.shared_bytes,
-            cluster: grid.cluster,
+            cluster: grid.cluster.unwrap_or(1),
             bytes: args.operand_bytes(),
             stream: device.stream().map_or(0, |stream| stream.raw().addr()),
             range: recorder.open,

@@ -117,12 +117,12 @@ pub(super) unsafe fn cluster<
         // The first block has the loose elements.
         let loose = Loose::<T, H, LANES>::load(operands, p, &row, rank * LANES as u32 + thread).scores();
         let mine = if const { STAGED == 0 } {
-            Partial::of_held(&mut held, loose, operands, p)
+            Partial::of_held(&mut held, loose, operands, p, &slice, first)
         } else {
             let most = float::max_nan(loose.max(max_of::<T, H, PACKS>(&held)), staged.prepare(operands));
             let maximum = warp::max::<f32, 32>(most);
             let base = finite_or_zero(maximum);
-            let sum = exponentiate::<T, H, PACKS>(&mut held, p, base, 0.0);
+            let sum = exponentiate::<T, H, LANES, PACKS>(&mut held, p, &slice, first, base, 0.0);
             let sum = loose.renewed(operands, true).sum(p.exponent, base, staged.exponentiate(base, sum));
             Partial { maximum, sum: warp::sum::<f32, 32>(sum) }
         };

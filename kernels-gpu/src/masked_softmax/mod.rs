@@ -138,6 +138,14 @@ cuda_std::plain_parameter!(Params);
 // No padding: every byte of the parameter is a field's.
 const _: () = assert!(size_of::<Params>() == MAX_ROW_DIMS * 56 + 9 * 8 + 3 * 4 + 15 * 4);
 
+impl Params {
+    /// Whether rows may have fewer kept columns than they have.
+    #[inline(always)]
+    pub(crate) fn bounds_rows(&self) -> bool {
+        (self.has_lengths | self.has_starts | self.causal) != 0
+    }
+}
+
 /// The operands, as every kernel takes them.
 #[derive(Clone, Copy)]
 pub(crate) struct Operands<T> {

@@ -106,12 +106,13 @@ impl<T: Float> Held<T> for Packed {
                 }
             }
         }
-        let anywhere = p.scale == 0.0 || (p.has_lengths | p.has_starts | p.causal) != 0;
+        // Where a warp has rows of different lengths, some lane has an edge in any pack, and a branch costs more than it
+        // saves. Else the edge is in one pack, which one lane has; packs beyond it hold −∞ already, which a scale of 0
+        // makes NaN.
+        let anywhere = p.scale == 0.0 || (const { LANES < 32 } && p.bounds_rows());
         if anywhere || row.splits_packs::<T>() {
             for i in 0..PACKS {
                 let kept = within::<T>(row.high_packed - column::<T, LANES>(first, i));
-                // Rows of different lengths: some lane of a warp has an edge in any pack, and a branch costs more
-                // than it saves. Else the edge is in the last pack, which few lanes have.
                 if anywhere || kept < T::PER_PACK as i32 {
                     for w in 0..4 {
                         x[i][w] = bits::select(T::from_mask(w, kept), T::NEG_INFINITY_WORD, x[i][w]);
@@ -121,7 +122,7 @@ impl<T: Float> Held<T> for Packed {
             if row.low_packed & (T::PER_PACK as i32 - 1) != 0 || p.scale == 0.0 {
                 for i in 0..PACKS {
                     let dropped = within::<T>(row.low_packed - column::<T, LANES>(first, i));
-                    if anywhere || i == 0 {
+                    if anywhere || dropped > 0 {
                         for w in 0..4 {
                             x[i][w] = bits::select(T::from_mask(w, dropped), x[i][w], T::NEG_INFINITY_WORD);
                         }

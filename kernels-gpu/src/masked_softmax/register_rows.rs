@@ -236,10 +236,20 @@ pub(super) unsafe fn store_packs<T: Float, H: Held<T>, S: Sink<T>, const LANES: 
     };
     if let Some(shift) = shift {
         let shift = shift + end.log2_sum;
-        for i in 0..PACKS {
-            let when = column(i) < row.whole;
-            if !is_long || when {
-                store(is_long || when, i, held[i].normalise_by(p.exponent, shift));
+        if skips::<LANES, PACKS>(p) {
+            for i in 0..PACKS {
+                let mut pack = [0; 4];
+                if row.keeps_some::<T>(column(i)) {
+                    pack = held[i].normalise_by(p.exponent, shift);
+                }
+                store(column(i) < row.whole, i, pack);
+            }
+        } else {
+            for i in 0..PACKS {
+                let when = column(i) < row.whole;
+                if !is_long || when {
+                    store(is_long || when, i, held[i].normalise_by(p.exponent, shift));
+                }
             }
         }
     } else {
@@ -262,11 +272,21 @@ pub(super) fn max_of<T: Float, H: Held<T>, const PACKS: usize>(held: &[H; PACKS]
     most.max()
 }
 
-/// [`Held::exponentiate`] over all packs.
+/// Whether packs without kept columns are left out of the arithmetic of 16-bit scores: where a warp has one row, whose bounds
+/// leave out whole warps' packs. Without bounds a branch for each would keep packs from overlapping. Eight packs leave no
+/// register for it.
 #[inline(always)]
-pub(super) fn exponentiate<T: Float, H: Held<T>, const PACKS: usize>(
+fn skips<const LANES: usize, const PACKS: usize>(p: &Params) -> bool {
+    (const { LANES >= warp::SIZE as usize && PACKS < 8 }) && p.bounds_rows()
+}
+
+/// [`Held::exponentiate`] over all packs, `LANES` apart, the first at pack `first`.
+#[inline(always)]
+pub(super) fn exponentiate<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
     held: &mut [H; PACKS],
     p: &Params,
+    row: &Row,
+    first: u32,
     maximum: f32,
     start: f32,
 ) -> f32 {
@@ -274,8 +294,16 @@ pub(super) fn exponentiate<T: Float, H: Held<T>, const PACKS: usize>(
     if const { H::SHIFTS }
         && let Some(shift) = p.exponent.shift(maximum)
     {
-        for i in 0..PACKS {
-            sum = held[i].exponentiate_by(p.exponent, shift, sum);
+        if skips::<LANES, PACKS>(p) {
+            for i in 0..PACKS {
+                if row.keeps_some::<T>(column::<T, LANES>(first, i)) {
+                    sum = held[i].exponentiate_by(p.exponent, shift, sum);
+                }
+            }
+        } else {
+            for i in 0..PACKS {
+                sum = held[i].exponentiate_by(p.exponent, shift, sum);
+            }
         }
     } else {
         for i in 0..PACKS {
@@ -303,7 +331,8 @@ unsafe fn warp_rows<T: Float, H: Held<T>, E: Ending<T>, const LANES: usize, cons
         let loose = Loose::<T, H, LANES>::load(operands, p, &row, lane).scores();
         let most = loose.max(max_of::<T, H, PACKS>(&held));
         let maximum = finite_or_zero(warp::max::<f32, LANES>(most));
-        let sum = exponentiate::<T, H, PACKS>(&mut held, p, maximum, loose.sum(p.exponent, maximum, 0.0));
+        let start = loose.sum(p.exponent, maximum, 0.0);
+        let sum = exponentiate::<T, H, LANES, PACKS>(&mut held, p, &row, lane, maximum, start);
         let sum = warp::sum::<f32, LANES>(sum);
         let share = Share::of_row(&row, lane, LANES);
         // A row that is not there has no results, and no loss either.
@@ -356,10 +385,12 @@ impl Partial {
         loose: Scores<T, H, LANES>,
         operands: &Operands<T>,
         p: &Params,
+        row: &Row,
+        first: u32,
     ) -> Partial {
         let maximum = warp::max::<f32, 32>(loose.max(max_of::<T, H, PACKS>(held)));
         let base = finite_or_zero(maximum);
-        let sum = exponentiate::<T, H, PACKS>(held, p, base, 0.0);
+        let sum = exponentiate::<T, H, LANES, PACKS>(held, p, row, first, base, 0.0);
         // SAFETY: the caller's contract.
         let loose = unsafe { loose.renewed(operands, const { PACKS >= 8 }) };
         let sum = loose.sum(p.exponent, base, sum);
@@ -386,16 +417,19 @@ impl Partial {
 
     /// The partial with these scores, which become exponentials relative to `finite_or_zero` of its maximum.
     #[inline(always)]
-    pub fn and_held<T: Float, H: Held<T>, const PACKS: usize>(
+    pub fn and_held<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
         self,
         held: &mut [H; PACKS],
         p: &Params,
+        row: &Row,
+        first: u32,
     ) -> Partial {
         let most = float::max_nan(self.maximum, max_of::<T, H, PACKS>(held));
         let maximum = finite_or_zero(most);
         let empty = self.maximum == f32::NEG_INFINITY;
         let rescaled = if empty { 0.0 } else { self.sum * p.exponent.exp(self.maximum - maximum) };
-        Partial { maximum: most, sum: exponentiate::<T, H, PACKS>(held, p, maximum, rescaled) }
+        let sum = exponentiate::<T, H, LANES, PACKS>(held, p, row, first, maximum, rescaled);
+        Partial { maximum: most, sum }
     }
 
     /// What normalises exponentials relative to this part's maximum, for the whole row's partial.
@@ -439,7 +473,7 @@ unsafe fn block_row<T: Float, H: Held<T>, E: Ending<T>, const LANES: usize, cons
         let (known, row) = ending.begin(p, number, locate(operands, p, number));
         let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, lane);
         let loose = Loose::<T, H, LANES>::load(operands, p, &row, lane).scores();
-        let mine = Partial::of_held(&mut held, loose, operands, p);
+        let mine = Partial::of_held(&mut held, loose, operands, p, &row, lane);
         let scratch = shared_array!(masked_softmax_row_partials: [f32; 64]);
         let total = mine.over_block(p, scratch);
         let share = Share::of_row(&row, lane, LANES);

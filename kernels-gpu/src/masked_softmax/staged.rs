@@ -97,8 +97,8 @@ impl<'a, T: Float, const LANES: usize, const PACKS: usize> Staged<'a, T, LANES, 
         while i < self.count {
             // SAFETY: the thread's own packs.
             unsafe {
-                let mut held = [Packed(self.slots.get_pack(self.slot(i)))];
-                sum = exponentiate::<T, Packed, 1>(&mut held, self.p, maximum, sum);
+                let (first, mut held) = (self.number(i), [Packed(self.slots.get_pack(self.slot(i)))]);
+                sum = exponentiate::<T, Packed, LANES, 1>(&mut held, self.p, self.row, first, maximum, sum);
                 // Scores of 16 bits are kept as they are.
                 if const { T::PER_WORD == 1 } {
                     self.slots.set_pack(self.slot(i), held[0].0);

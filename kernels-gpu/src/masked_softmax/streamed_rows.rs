@@ -81,8 +81,9 @@ pub(super) unsafe fn stream<T: Float, H: Held<T>, E: Ending<T>, const LANES: usi
         // Whole strides of the block that have kept columns.
         let mut pack = row.low_packed / per_pack / step * step;
         while pack * per_pack < row.high_packed {
-            let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, pack as u32 + thread);
-            mine = mine.and_held(&mut held, p);
+            let first = pack as u32 + thread;
+            let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, first);
+            mine = mine.and_held::<T, H, LANES, PACKS>(&mut held, p, &row, first);
             pack += step;
         }
         let mine = mine.over_warp(p);
@@ -105,7 +106,7 @@ pub(super) unsafe fn stream<T: Float, H: Held<T>, E: Ending<T>, const LANES: usi
                 let first = pack as u32 + thread;
                 let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, first);
                 // Held exponentials are relative to the row's maximum; the sum is not needed again.
-                exponentiate::<T, H, PACKS>(&mut held, p, maximum, 0.0);
+                exponentiate::<T, H, LANES, PACKS>(&mut held, p, &row, first, maximum, 0.0);
                 store_packs::<T, H, _, LANES, PACKS>(ending.sink(operands), p, &row, first, held, &end);
                 pack += step;
             }

@@ -1,5 +1,6 @@
 //! Clusters: rank, size, barrier, and the shared memory of the other blocks.
 
+use cuda_std::barrier::{self, Barriers};
 use cuda_std::prelude::*;
 
 /// Threads of a block, which are also the elements of its shared array.
@@ -33,7 +34,7 @@ pub unsafe fn ring(values: Global<f32>, out: GlobalMut<u32>) {
     }
 }
 
-/// Each thread posts a word to the thread of the same number in the block to the right, and takes what comes from
+/// Each thread posts a word to the thread of the same number in the block to the right, and takes what has come from
 /// the left. Results: [block, (rank that it came from, low half, clusters)] by thread.
 ///
 /// # Safety
@@ -43,19 +44,20 @@ pub unsafe fn posts(out: GlobalMut<u32>) {
     let thread = thread::thread_idx_x();
     let (rank, size) = (cluster::rank(), cluster::size());
     let at = |what: u32| ((thread::block_idx_x() * 3 + what) * THREADS + thread) as usize;
-    // SAFETY: a word is written by one thread, after all blocks have cleared theirs; no block exits before its
-    // words have come.
+    // SAFETY: the barrier is there before any block posts; no block exits before its words have come.
     unsafe {
         let words = shared_array!(probe_posts: [u64; 64]);
-        words.set(thread, 0);
-        cluster::arrive();
-        let right = if rank + 1 == size { 0 } else { rank + 1 };
-        cluster::wait();
-        words.store_relaxed_remote(right, thread, (rank as u64 + 1) << 32 | (thread * thread) as u64);
-        let mut word = words.load_relaxed(thread);
-        while word == 0 {
-            word = words.load_relaxed(thread);
+        let come = Barriers::of(shared_array!(probe_posts_barrier: [u64; 1])).at(0);
+        if thread == 0 {
+            come.init(1);
+            barrier::fence_init();
+            come.arrive_expecting(8 * THREADS);
         }
+        cluster::sync();
+        let right = if rank + 1 == size { 0 } else { rank + 1 };
+        words.post(right, thread, (rank as u64 + 1) << 32 | (thread * thread) as u64, come);
+        come.wait(0);
+        let word = words.get(thread);
         out.set(at(0), (word >> 32) as u32 - 1);
         out.set(at(1), word as u32);
         out.set(at(2), cluster::count());

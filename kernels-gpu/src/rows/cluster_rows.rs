@@ -8,6 +8,7 @@ use super::row::Row;
 use super::statistic::Statistic;
 use super::{Operands, Params, RowOp};
 use crate::exchange::Exchange;
+use cuda_std::bits;
 use cuda_std::prelude::*;
 
 /// # Safety
@@ -34,6 +35,8 @@ pub(crate) unsafe fn run<T: Float, Op: RowOp<T>, const LANES: usize, const PACKS
                 total.with(Op::Statistic::from_words(words))
             })
             .over_lanes::<32>();
+        // Where the results go is worked out once more: what it takes to remember is needed for the row.
+        let held = held.of(Row::new::<T>(p, bits::opaque(cluster::index())));
         let leader = rank == 0 && thread == 0;
         let total = Op::finish(operands, p, row.number, leader, known, statistic);
         held.store::<Op>(operands.y, total, 0..PACKS);

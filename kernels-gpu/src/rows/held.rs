@@ -81,6 +81,12 @@ impl<'a, T: Float, const LANES: usize, const PACKS: usize> Held<'a, T, LANES, PA
         held
     }
 
+    /// The share of the same row, worked out once more.
+    #[inline(always)]
+    pub fn of(self, row: Row) -> Self {
+        Held { row, ..self }
+    }
+
     /// Loads the vectors' elements at the columns of some packs, and with the first of them of the loose elements.
     ///
     /// # Safety

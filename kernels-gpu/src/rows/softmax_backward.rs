@@ -82,7 +82,11 @@ row_kernels!(
     ],
     [{ LANES: 512, PACKS: 3; threads: 512 }],
     softmax_backward_cluster,
-    [{ LANES: 256, PACKS: 4; threads: 256 }, { LANES: 512, PACKS: 4; threads: 512 }, { LANES: 512, PACKS: 8; threads: 512 }]
+    [
+        { LANES: 256, PACKS: 4; threads: 256, min_blocks: 5 },
+        { LANES: 512, PACKS: 4; threads: 512 },
+        { LANES: 512, PACKS: 8; threads: 512 },
+    ]
 );
 row_kernels!(
     SoftmaxDropoutBackward,

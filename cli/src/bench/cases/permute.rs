@@ -83,6 +83,7 @@ fn case(shape: &[usize], dims: &[isize], dtype: DType, more: &str) -> Case {
         prepare(data, sets, &owned, &order, dtype)
     })
     .torch([("dims", Value::from(dims.to_vec()))])
+    .beside_copy()
 }
 
 fn prepare(data: &Data, sets: usize, shape: &[usize], dims: &[isize], dtype: DType) -> Result<Prepared> {
@@ -145,6 +146,7 @@ fn head_case(split: bool, [b, s, h, d]: [usize; 4], dtype: DType, bias: bool) ->
         }))
     })
     .torch([("bias", bias.into())])
+    .beside_copy()
 }
 
 pub fn in_place_cases(setting: &Setting) -> Vec<Case> {
@@ -157,7 +159,7 @@ pub fn in_place_cases(setting: &Setting) -> Vec<Case> {
                 let x = data.bits(sets, dtype, shape)?;
                 Ok(Prepared::new(2 * bytes, "", move |set| transpose_in_place(&x[set])))
             });
-            cases.push(case);
+            cases.push(case.beside_copy());
         }
     }
     cases

@@ -124,7 +124,15 @@ mod tests {
 
     #[test]
     fn a_point_is_where_the_figures_put_it() {
-        let figures = Figures { us: 100.0, spread: 0.0, bytes: 400, flops: 200, gbps: 1.0, share: 1.0 };
+        let figures = Figures {
+            us: 100.0,
+            spread: 0.0,
+            bytes: 400,
+            flops: 200,
+            gbps: 1.0,
+            share: 1.0,
+            share_of_like_copy: None,
+        };
         assert_eq!(point(&figures), Some((0.5, 0.002)));
         assert_eq!(point(&Figures { flops: 0, ..figures }), None);
         assert_eq!(["0.1", "10", "10 k", "1 M"], [0.1, 10.0, 1e4, 1e6].map(number));

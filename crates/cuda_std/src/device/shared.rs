@@ -1,4 +1,5 @@
 use crate::Pack;
+use crate::barrier::Barrier;
 use core::arch::asm;
 
 /// An address in the shared window.
@@ -239,24 +240,14 @@ pub unsafe fn set_remote<T: Copy>(raw: RawShared, rank: u32, index: u32, value: 
 }
 
 #[inline(always)]
-pub unsafe fn store_relaxed_remote(raw: RawShared, rank: u32, index: u32, value: u64) {
+pub unsafe fn post(raw: RawShared, rank: u32, index: u32, value: u64, barrier: Barrier) {
+    let (barriers, number) = barrier.raw();
     // SAFETY: the caller's contract.
     unsafe {
         asm!(
-            "st.relaxed.cluster.shared::cluster.b64 [{}], {};", in(reg32) remote(element::<u64>(raw, index), rank),
-            in(reg64) value, options(nostack)
+            "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [{}], {}, [{}];",
+            in(reg32) remote(element::<u64>(raw, index), rank), in(reg64) value,
+            in(reg32) remote(element::<u64>(barriers, number), rank), options(nostack, preserves_flags)
         );
     }
-}
-#[inline(always)]
-pub unsafe fn load_relaxed(raw: RawShared, index: u32) -> u64 {
-    let value;
-    // SAFETY: the caller's contract.
-    unsafe {
-        asm!(
-            "ld.relaxed.cluster.shared::cta.b64 {}, [{}];", out(reg64) value,
-            in(reg32) element::<u64>(raw, index), options(nostack)
-        );
-    }
-    value
 }

@@ -1,4 +1,5 @@
 use crate::Pack;
+use crate::barrier::Barrier;
 use simt::SharedView;
 
 /// Bytes of the current block's shared memory.
@@ -100,14 +101,9 @@ pub unsafe fn set_remote<T: Copy>(raw: RawShared, rank: u32, index: u32, value: 
 }
 #[inline(always)]
 #[track_caller]
-pub unsafe fn store_relaxed_remote(raw: RawShared, rank: u32, index: u32, value: u64) {
-    let (order, scope) = (simt::Ordering::AcqRel, simt::Scope::Cluster);
+pub unsafe fn post(raw: RawShared, rank: u32, index: u32, value: u64, barrier: Barrier) {
+    let (barriers, number) = barrier.raw();
+    let barriers = super::barrier::view(barriers);
     // SAFETY: the checker tests the access.
-    unsafe { raw.cast::<u64>().atomic_rmw_remote(rank, index as usize, order, scope, |_| value) };
-}
-#[inline(always)]
-#[track_caller]
-pub unsafe fn load_relaxed(raw: RawShared, index: u32) -> u64 {
-    // SAFETY: the checker tests the access.
-    unsafe { raw.cast::<u64>().atomic_load(index as usize, simt::Ordering::Acquire, simt::Scope::Cluster) }
+    unsafe { simt::mbarrier::post(raw.cast(), rank, index as usize, value, barriers, number as usize) };
 }

@@ -232,21 +232,21 @@ pub fn run<T: Element + Float>(problem: &Problem, kernels: Kernels<T>, operands:
         registers: kernels.registers.iter().map(shape_of),
         clusters: clusters.iter().map(shape_of),
     };
-    let mut cluster = 1;
+    let mut cluster = None;
     let (kernel, per_block) = match Choice::of(prepared.cut, problem.cols, T::PER_PACK, instances) {
         Choice::Registers { index } => {
             let kernel = &kernels.registers[index];
             (kernel, rows_per_block(shape_of(kernel).lanes, kernel.bounds.threads))
         }
         Choice::Cluster { index, blocks } => {
-            cluster = blocks;
+            cluster = Some(blocks);
             (&kernels.clusters[index], 1)
         }
         Choice::Streamed => (kernels.streamed, 1),
         Choice::Strided => (kernels.strided, kernels.strided.bounds.threads / cuda_std::warp::SIZE),
     };
-    let blocks = u64::from(prepared.params.rows.div_ceil(per_block)) * u64::from(cluster);
-    let grid = Grid::new(blocks)?.cluster(cluster);
+    let blocks = u64::from(prepared.params.rows.div_ceil(per_block)) * u64::from(cluster.unwrap_or(1));
+    let grid = Grid { cluster, ..Grid::new(blocks)? };
     // SAFETY: the operands match the problem, of which the plan and the parameters are; the grid covers the rows.
     // Tensors are freed in the order of their streams, which `adopted` has made wait for one another.
     unsafe { device.launch(kernel, grid, prepared.args(&operands)?) }
