@@ -4,6 +4,7 @@ use super::row::Row;
 use super::{Elements, MAX_INPUTS, Operands, Params, RowOp, given};
 use core::marker::PhantomData;
 use core::ops::Range;
+use cuda_std::bits::pinned;
 use cuda_std::prelude::*;
 
 /// Most loose elements of a thread: those of a row of 16-bit elements in one thread.
@@ -168,6 +169,11 @@ impl<'a, T: Float, const LANES: usize, const PACKS: usize> Held<'a, T, LANES, PA
                 let mut words = [0; 8];
                 if const { Op::DROPS } && self.has_pack(i) {
                     words = self.p.dropping.words_of_pack::<T>(at as u64);
+                }
+                if const { Op::DROPS && PACKS < 4 } {
+                    // As words: comparisons in the branch would take their results apart and put them together again. Four packs
+                    // leave no registers for them.
+                    words = words.map(pinned);
                 }
                 for pair in 0..T::PER_PACK / 2 {
                     let (x, bias) = (self.pairs(i, pair, 0), T::pair(bias[i], pair));

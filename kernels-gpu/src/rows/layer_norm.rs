@@ -114,11 +114,13 @@ walked_kernel!(
         { PACKED: 1, LANES: 256, PACKS: 4, DEPTH: 8; threads: 256, min_blocks: 2 },
         { PACKED: 1, LANES: 512, PACKS: 4, DEPTH: 8; threads: 512, min_blocks: 1 },
         { PACKED: 1, LANES: 512, PACKS: 8, DEPTH: 16; threads: 512, min_blocks: 1 },
+        { PACKED: 0, LANES: 32, PACKS: 3, DEPTH: 6; threads: 128, min_blocks: 6 },
         { PACKED: 0, LANES: 32, PACKS: 4, DEPTH: 8; threads: 128, min_blocks: 4 },
         { PACKED: 0, LANES: 64, PACKS: 4, DEPTH: 8; threads: 64, min_blocks: 8 },
         { PACKED: 0, LANES: 96, PACKS: 4, DEPTH: 8; threads: 96, min_blocks: 5 },
-        { PACKED: 0, LANES: 192, PACKS: 3, DEPTH: 6; threads: 192, min_blocks: 4 },
-        { PACKED: 0, LANES: 288, PACKS: 4, DEPTH: 8; threads: 288, min_blocks: 2 },
-        { PACKED: 0, LANES: 544, PACKS: 4, DEPTH: 8; threads: 544, min_blocks: 1 },
+        { PACKED: 0, LANES: 128, PACKS: 4, DEPTH: 8; threads: 128, min_blocks: 4 },
+        { PACKED: 0, LANES: 192, PACKS: 3, DEPTH: 6; threads: 192, min_blocks: 3 },
+        { PACKED: 0, LANES: 256, PACKS: 4, DEPTH: 8; threads: 256, min_blocks: 2 },
+        { PACKED: 0, LANES: 512, PACKS: 4, DEPTH: 8; threads: 512, min_blocks: 1 },
     ]
 );

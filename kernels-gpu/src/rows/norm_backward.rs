@@ -165,10 +165,11 @@ walked_kernel!(
         { PACKED: 0, LANES: 32, PACKS: 1, DEPTH: 2; threads: 128, min_blocks: 6 },
         { PACKED: 0, LANES: 32, PACKS: 2, DEPTH: 4; threads: 128, min_blocks: 4 },
         { PACKED: 0, LANES: 64, PACKS: 2, DEPTH: 4; threads: 64, min_blocks: 8 },
+        { PACKED: 0, LANES: 96, PACKS: 2, DEPTH: 4; threads: 96, min_blocks: 5 },
         { PACKED: 0, LANES: 128, PACKS: 2, DEPTH: 4; threads: 128, min_blocks: 4 },
         { PACKED: 0, LANES: 192, PACKS: 2, DEPTH: 4; threads: 192, min_blocks: 2 },
         { PACKED: 0, LANES: 192, PACKS: 3, DEPTH: 6; threads: 192, min_blocks: 2 },
-        { PACKED: 0, LANES: 544, PACKS: 2, DEPTH: 4; threads: 544, min_blocks: 1 },
+        { PACKED: 0, LANES: 512, PACKS: 2, DEPTH: 4; threads: 512, min_blocks: 1 },
     ]
 );
 
@@ -189,9 +190,10 @@ walked_kernel!(
         { PACKED: 0, LANES: 32, PACKS: 1, DEPTH: 2; threads: 128, min_blocks: 6 },
         { PACKED: 0, LANES: 32, PACKS: 2, DEPTH: 4; threads: 128, min_blocks: 4 },
         { PACKED: 0, LANES: 64, PACKS: 2, DEPTH: 4; threads: 64, min_blocks: 8 },
+        { PACKED: 0, LANES: 96, PACKS: 2, DEPTH: 4; threads: 96, min_blocks: 5 },
         { PACKED: 0, LANES: 128, PACKS: 2, DEPTH: 4; threads: 128, min_blocks: 4 },
         { PACKED: 0, LANES: 192, PACKS: 2, DEPTH: 4; threads: 192, min_blocks: 2 },
         { PACKED: 0, LANES: 192, PACKS: 3, DEPTH: 6; threads: 192, min_blocks: 2 },
-        { PACKED: 0, LANES: 544, PACKS: 2, DEPTH: 4; threads: 544, min_blocks: 1 },
+        { PACKED: 0, LANES: 512, PACKS: 2, DEPTH: 4; threads: 512, min_blocks: 1 },
     ]
 );

@@ -1,22 +1,52 @@
 //! A thread's share of a row in shared memory, gone through there as often as need be.
 //!
-//! Two cuts, by the constant `PACKED`. 1: rows of whole aligned packs. 0: rows that begin and end anywhere, copied as the aligned
-//! packs that *cover* them: of the first and last one, the edges, elements may be its neighbours', in whose place come numbers that
-//! add nothing to the statistic. Rows of a block begin at the same place of a pack, so that a thread has the same columns of every
-//! row. Either way a pack is copied, read and stored
-//! by one thread, and no thread waits for another.
+//! Two cuts, by the constant `PACKED`. 1: rows of whole aligned packs. 0: rows that begin and end anywhere, of whose whole packs
+//! the share is made, and of the loose elements in front of them and behind one at most: these come to registers, and those of the
+//! next row while this one is computed. Rows of a block begin at the same place of a pack, so that a thread has the same columns of
+//! every row. Either way a pack is copied, read and stored by one thread, and no thread waits for another.
 
 use super::held::{ABSENT, splat};
 use super::{Elements, MAX_INPUTS, Operands, Params, RowOp, given};
 use cuda_std::async_copy;
-use cuda_std::bits::pinned;
+use cuda_std::bits::{no_unroll, opaque, pinned};
 use cuda_std::prelude::*;
 
 /// Vectors that are kept: weight, bias and input bias.
 const VECTORS: usize = 3;
 
 /// A thread's share of the vectors.
-pub(super) type Vectors<const PACKS: usize> = [[Pack; PACKS]; VECTORS];
+#[derive(Clone, Copy)]
+pub(super) struct Vectors<const PACKS: usize> {
+    packs: [[Pack; PACKS]; VECTORS],
+    /// At the column of the loose element.
+    loose: [f32; VECTORS],
+}
+
+impl<const PACKS: usize> Vectors<PACKS> {
+    /// The same, as the compilers do not know: what was made of the packs is not kept in registers.
+    #[inline(always)]
+    pub fn renewed(mut self) -> Self {
+        for which in 0..VECTORS {
+            for i in 0..PACKS {
+                for word in 0..4 {
+                    self.packs[which][i][word] = opaque(self.packs[which][i][word]);
+                }
+            }
+        }
+        self
+    }
+}
+
+/// A thread's sums along the columns of its share.
+#[derive(Clone, Copy)]
+pub(super) struct ColumnSums<const PACKS: usize> {
+    pub packs: [[[f32; 8]; PACKS]; 2],
+    pub loose: [f32; 2],
+}
+
+impl<const PACKS: usize> ColumnSums<PACKS> {
+    pub const ZERO: Self = ColumnSums { packs: [[[0.0; 8]; PACKS]; 2], loose: [0.0; 2] };
+}
 
 /// Whether the vectors stay in registers, which sums along columns may need more; else they are read again, from L1.
 const fn keeps_vectors<T: Float>(packed: usize, sums: usize, packs: usize) -> bool {
@@ -56,12 +86,12 @@ pub(super) struct Share<
 > {
     p: &'a Params,
     pub lane: u32,
-    /// Elements of the first pack that lie in front of a row.
-    lead: u32,
-    /// Which packs are the row's as a whole: a bit for each.
-    pub whole: u32,
-    /// Which are so in part.
-    edges: u32,
+    /// Loose elements in front of a row's first pack.
+    head: u32,
+    /// Which packs there are: a bit for each.
+    pub present: u32,
+    /// The column of the loose element, from the number of columns on if there is none.
+    loose: u32,
     /// Elements of the share.
     count: u32,
     /// The thread's first pack of the ring.
@@ -76,16 +106,28 @@ impl<'a, T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, 
     /// And from input to input.
     const OF_INPUT: u32 = DEPTH as u32 * Self::STEP;
 
+    /// The share of rows that begin `phase` elements behind a multiple of 16 bytes.
     #[inline(always)]
-    pub fn new(p: &'a Params, lane: u32, lead: u32, ring: Shared<T>) -> Self {
-        let mut share = Share { p, lane, lead, whole: 0, edges: 0, count: 0, ring };
+    pub fn new(p: &'a Params, lane: u32, phase: u32, ring: Shared<T>) -> Self {
+        const { assert!(PACKED == 1 || LANES >= 2 * (T::PER_PACK - 1), "one loose element a thread") };
+        let per_pack = T::PER_PACK as u32;
+        let head = if const { PACKED == 1 } { 0 } else { per_pack.wrapping_sub(phase) & (per_pack - 1) };
+        let packs = p.cols.wrapping_sub(head) / per_pack;
+        let mut share = Share { p, lane, head, present: 0, loose: p.cols, count: 0, ring };
         for i in 0..PACKS {
-            if (share.column(i, 0) as i32) < p.cols as i32 {
-                let (low, high) = share.bounds(i);
-                let is_whole = high - low == T::PER_PACK as u32;
-                *(if is_whole { &mut share.whole } else { &mut share.edges }) |= 1 << i;
-                share.count += high - low;
+            let is_present = if const { PACKED == 1 } {
+                (share.column(i, 0) as i32) < p.cols as i32
+            } else {
+                lane + ((i * LANES) as u32) < packs
+            };
+            if is_present {
+                share.present |= 1 << i;
+                share.count += per_pack;
             }
+        }
+        if const { PACKED == 0 } {
+            share.loose = if lane < head { lane } else { lane + packs * per_pack };
+            share.count += share.has_loose() as u32;
         }
         share
     }
@@ -96,40 +138,23 @@ impl<'a, T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, 
         input < 2 || self.p.given & given::THIRD != 0
     }
 
-    /// The column of an element of pack `i`, modulo 2^32 for those in front of the row.
+    /// The column of an element of pack `i`.
     #[inline(always)]
     pub fn column(&self, i: usize, element: usize) -> u32 {
         let first = self.lane * T::PER_PACK as u32 + (i as u32 * Self::STEP + element as u32);
-        if const { PACKED == 1 } { first } else { first.wrapping_sub(self.lead) }
+        if const { PACKED == 1 } { first } else { first + self.head }
     }
 
-    /// Elements `low..high` of pack `i` are the row's, if anything is.
+    /// Whether there is pack `i`.
     #[inline(always)]
-    fn bounds(&self, i: usize) -> (u32, u32) {
-        let per_pack = T::PER_PACK as u32;
-        if const { PACKED == 1 } {
-            return (0, per_pack);
-        }
-        let low = if i == 0 && self.lane == 0 { self.lead } else { 0 };
-        (low, (self.p.cols.wrapping_sub(self.column(i, 0))).min(per_pack))
+    pub fn has_pack(&self, i: usize) -> bool {
+        self.present & (1 << i) != 0
     }
 
-    /// Whether all of pack `i` is the row's.
+    /// Whether there is a loose element.
     #[inline(always)]
-    fn is_whole(&self, i: usize) -> bool {
-        self.whole & (1 << i) != 0
-    }
-
-    /// Whether a part of pack `i` is the row's.
-    #[inline(always)]
-    fn is_edge(&self, i: usize) -> bool {
-        self.edges & if const { PACKED == 0 } { 1 << i } else { 0 } != 0
-    }
-
-    /// Whether anything of pack `i` is the row's.
-    #[inline(always)]
-    fn has_pack(&self, i: usize) -> bool {
-        (self.whole | if const { PACKED == 0 } { self.edges } else { 0 }) & (1 << i) != 0
+    fn has_loose(&self) -> bool {
+        self.loose < self.p.cols
     }
 
     /// Where pack `i` of an input is in the ring, for a row whose first is at `at`.
@@ -152,22 +177,37 @@ impl<'a, T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, 
         if next >= Self::OF_INPUT { next - Self::OF_INPUT } else { next }
     }
 
-    /// The vectors' elements at the share's columns; zeros for those that are not kept.
+    /// The vectors' elements at the share's columns; zeros for packs that are not kept.
     ///
     /// # Safety
     /// The operands match `p`; for rows of packs the vectors are aligned.
     #[inline(always)]
     pub unsafe fn vectors<Op: RowOp<T>>(&self, operands: &Operands<T>) -> Vectors<PACKS> {
-        let mut vectors = [[[0; 4]; PACKS]; VECTORS];
-        if const { keeps_vectors::<T>(PACKED, Op::SUMS, PACKS) } {
-            for which in 0..VECTORS {
-                for i in 0..PACKS {
-                    // SAFETY: the caller's contract.
-                    vectors[which][i] = unsafe { self.vector::<Op>(operands, which, i) };
+        let mut vectors = Vectors { packs: [[[0; 4]; PACKS]; VECTORS], loose: [ABSENT[0], ABSENT[1], 0.0] };
+        for which in 0..VECTORS {
+            // SAFETY: the caller's contract.
+            unsafe {
+                if const { keeps_vectors::<T>(PACKED, Op::SUMS, PACKS) } {
+                    for i in 0..PACKS {
+                        vectors.packs[which][i] = self.vector::<Op>(operands, which, i);
+                    }
+                }
+                if const { PACKED == 0 }
+                    && has_vector::<T, Op>(which)
+                    && self.is_vector_given(which)
+                    && self.has_loose()
+                {
+                    vectors.loose[which] = vector_of(operands, which).get(self.loose as usize).to_f32();
                 }
             }
         }
         vectors
+    }
+
+    /// Whether vector number `which` is there.
+    #[inline(always)]
+    fn is_vector_given(&self, which: usize) -> bool {
+        self.p.given & (given::WEIGHT << which) != 0
     }
 
     /// Pack `i` of vector number `which`; zeros where the operation has none.
@@ -176,27 +216,19 @@ impl<'a, T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, 
     /// As [`Share::vectors`].
     #[inline(always)]
     unsafe fn vector<Op: RowOp<T>>(&self, operands: &Operands<T>, which: usize, i: usize) -> Pack {
-        let has = if which < 2 { which < Op::VECTORS } else { Op::JOINS };
-        if !has {
+        if !has_vector::<T, Op>(which) {
             return [0; 4];
         }
-        let [weight, bias] = operands.vectors;
-        let (vector, absent) =
-            ([weight, bias, operands.input_bias][which], [ABSENT[0], ABSENT[1], 0.0][which]);
-        let is_given = self.p.given & (given::WEIGHT << which) != 0;
+        let (vector, absent) = (vector_of(operands, which), splat::<T>([ABSENT[0], ABSENT[1], 0.0][which]));
+        let (when, first) = (self.is_vector_given(which) & self.has_pack(i), self.column(i, 0) as usize);
         // SAFETY: a vector has an element for each column.
         unsafe {
             if const { PACKED == 1 } {
-                let when = is_given & self.has_pack(i);
-                vector.get_pack_if(when, self.column(i, 0) as usize, splat::<T>(absent))
+                vector.get_pack_if(when, first, absent)
+            } else if when {
+                T::pack_from(|element| vector.get(first + element))
             } else {
-                T::pack_from(|element| {
-                    let column = self.column(i, element);
-                    // Of columns that are not there nothing may come of zeros.
-                    let otherwise = if which < 2 { absent } else { 0.0 };
-                    let when = is_given & (column < self.p.cols);
-                    if when { vector.get(column as usize) } else { T::from_f32(otherwise) }
-                })
+                [absent; 4]
             }
         }
     }
@@ -234,22 +266,104 @@ impl<'a, T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, 
         to: u32,
     ) {
         let is_there = row < self.p.rows;
-        // SAFETY: what is not there is not copied.
-        unsafe {
-            for input in 0..const { Op::INPUTS - ABSENT } {
-                let first = row as i64 * self.p.dims[0].inputs[input] + self.column(0, 0) as i32 as i64;
-                // A 64-bit sum with a constant, which the copy's address takes.
-                let from = (first + (i * LANES * T::PER_PACK) as i64) as usize;
-                let (to, when) = (to + input as u32 * Self::OF_INPUT, is_there & self.is_given(input));
-                self.ring.copy_pack_async_if(to, operands.inputs[input], from, when & self.is_whole(i));
-                if self.is_edge(i) && when {
-                    // What is in front of the row may be in front of the operand.
-                    let (low, high) = self.bounds(i);
-                    self.ring.copy_part_async(to, operands.inputs[input].offset(from as i64), 0, low, high);
+        for input in 0..const { Op::INPUTS - ABSENT } {
+            let first = row as i64 * self.p.dims[0].inputs[input] + self.column(0, 0) as i32 as i64;
+            // A 64-bit sum with a constant, which the copy's address takes.
+            let from = (first + (i * LANES * T::PER_PACK) as i64) as usize;
+            let (to, when) = (to + input as u32 * Self::OF_INPUT, is_there & self.is_given(input));
+            // SAFETY: what is not there is not copied.
+            unsafe {
+                self.ring.copy_pack_async_if(to, operands.inputs[input], from, when & self.has_pack(i))
+            };
+        }
+        async_copy::commit();
+    }
+
+    /// The loose element of a row in each input; zeros where there is none.
+    ///
+    /// # Safety
+    /// As [`Share::fetch`].
+    #[inline(always)]
+    pub unsafe fn loose<Op: RowOp<T>>(&self, operands: &Operands<T>, row: u32) -> [T; MAX_INPUTS] {
+        let mut loose = [T::from_bits(0); MAX_INPUTS];
+        if const { PACKED == 0 } {
+            let when = (row < self.p.rows) & self.has_loose();
+            for input in 0..Op::INPUTS {
+                let at = row as i64 * self.p.dims[0].inputs[input] + self.loose as i64;
+                if when && self.is_given(input) {
+                    // SAFETY: the row has the element.
+                    loose[input] = unsafe { operands.inputs[input].get(at as usize) };
                 }
             }
         }
-        async_copy::commit();
+        loose
+    }
+
+    /// Adds up the sums along columns of the rows side by side, in their order, and writes them to a row of f32.
+    ///
+    /// # Safety
+    /// All threads of the block call, and none reads the ring any more; `row` has an element for each column.
+    #[inline(always)]
+    pub unsafe fn write(&self, row: GlobalMut<f32>, mut sums: [[f32; 8]; PACKS], mut loose: f32) {
+        let is_first = thread::thread_idx_x() < LANES as u32;
+        // SAFETY: each thread has its own elements; those of the first row side by side write theirs.
+        unsafe {
+            if const { LANES <= 32 } {
+                thread::sync_threads();
+                for i in 0..PACKS {
+                    for e in 0..T::PER_PACK {
+                        sums[i][e] = self.over_rows((i * T::PER_PACK + e) as u32, sums[i][e]);
+                    }
+                }
+                if const { PACKED == 0 } {
+                    loose = self.over_rows((PACKS * T::PER_PACK) as u32, loose);
+                }
+            }
+            for i in 0..PACKS {
+                if const { PACKED == 1 } {
+                    // Not by `present`: predicates would be kept from before the loop.
+                    let when = is_first & (self.column(i, 0) < self.p.cols);
+                    for four in 0..T::PER_PACK / 4 {
+                        let mut pack = [0; 4];
+                        for e in 0..4 {
+                            pack[e] = sums[i][4 * four + e].to_bits();
+                        }
+                        row.set_pack_if(when, self.column(i, 0) as usize + 4 * four, pack);
+                    }
+                } else {
+                    for e in 0..T::PER_PACK {
+                        let when = is_first & self.has_pack(i);
+                        row.set_if(when, self.column(i, e) as usize, sums[i][e]);
+                    }
+                }
+            }
+            if const { PACKED == 0 } {
+                row.set_if(is_first & self.has_loose(), self.loose as usize, loose);
+            }
+        }
+    }
+
+    /// Adds up a number of each of the rows side by side, through place `number` of a thread's numbers in shared memory.
+    ///
+    /// # Safety
+    /// As [`Share::write`]. Two rows of two inputs are room for a pack's elements as f32, and for more.
+    #[inline(always)]
+    unsafe fn over_rows(&self, number: u32, mine: f32) -> f32 {
+        let (thread, threads) = (thread::thread_idx_x(), thread::block_dim_x());
+        let mut total = 0.0;
+        // SAFETY: the place is this number's alone.
+        unsafe {
+            let shared = Shared::<f32>::dynamic(number * threads * 4, threads);
+            shared.set(thread, mine);
+            thread::sync_threads();
+            let mut other = self.lane;
+            while other < threads {
+                no_unroll();
+                total += shared.get(other);
+                other += LANES as u32;
+            }
+        }
+        total
     }
 
     /// Waits for pack `i` of the row whose turn it is.
@@ -257,6 +371,17 @@ impl<'a, T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, 
     fn wait(&self, i: usize) {
         wait_for_all_but(DEPTH - 1 - i);
     }
+}
+
+/// Whether an operation has vector number `which`: weight, bias, input bias.
+#[inline(always)]
+const fn has_vector<T: Float, Op: RowOp<T>>(which: usize) -> bool {
+    if which < 2 { which < Op::VECTORS } else { Op::JOINS }
+}
+
+#[inline(always)]
+fn vector_of<T: Float>(operands: &Operands<T>, which: usize) -> Global<T> {
+    [operands.vectors[0], operands.vectors[1], operands.input_bias][which]
 }
 
 /// Waits until at most so many of the thread's groups are under way.
@@ -289,56 +414,35 @@ pub(super) struct Staged<
     pub row: u32,
     /// Where its first pack is in the ring.
     pub at: u32,
+    /// Its loose element.
+    pub loose: [T; MAX_INPUTS],
     pub vectors: Vectors<PACKS>,
 }
 
 impl<T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, const DEPTH: usize>
     Staged<'_, T, PACKED, LANES, PACKS, DEPTH>
 {
-    /// Gives elements of pack `i` of an input that are not the row's, but share the pack with some that are, a value.
-    ///
-    /// # Safety
-    /// The pack has arrived, and is one of these.
-    #[inline(always)]
-    unsafe fn fill(&self, input: usize, i: usize, value: T) {
-        let (share, (low, high)) = (&self.share, self.share.bounds(i));
-        for element in 0..T::PER_PACK as u32 {
-            if element < low || element >= high {
-                // SAFETY: the thread's own pack.
-                unsafe { share.ring.set(share.slot(self.at, input, i) + element, value) };
-            }
-        }
-    }
-
-    /// Waits for pack `i`, and gives what is not the row's a value that adds nothing, or before joining 0.
-    ///
-    /// # Safety
-    /// The row's packs are being copied.
-    #[inline(always)]
-    unsafe fn expect<Op: RowOp<T>>(&self, i: usize) {
-        self.share.wait(i);
-        if self.share.is_edge(i) {
-            // SAFETY: it has arrived.
-            unsafe {
-                let zeros = const { Op::IGNORES_ZEROS || Op::JOINS };
-                let value = if zeros { T::from_bits(0) } else { self.sample() };
-                for input in 0..Op::INPUTS {
-                    if self.share.is_given(input) {
-                        self.fill(input, i, value);
-                    }
-                }
-            }
-        }
-    }
-
-    /// An element of the first input that is the row's, if the share has any.
+    /// An element of the first input, if the share has any.
     ///
     /// # Safety
     /// Pack 0 has arrived.
     #[inline(always)]
     unsafe fn sample(&self) -> T {
+        if const { PACKED == 0 } && !self.share.has_pack(0) {
+            return self.loose[0];
+        }
         // SAFETY: the caller's contract.
-        unsafe { self.share.ring.get(self.share.slot(self.at, 0, 0) + self.share.bounds(0).0) }
+        unsafe { self.share.ring.get(self.share.slot(self.at, 0, 0)) }
+    }
+
+    /// The loose element as f32, with −0, which adds nothing, for inputs that are not there or were joined.
+    #[inline(always)]
+    fn loose<Op: RowOp<T>>(&self) -> [f32; MAX_INPUTS] {
+        let mut of = [-0.0; MAX_INPUTS];
+        for input in 0..if const { Op::JOINS } { 1 } else { Op::INPUTS } {
+            of[input] = self.loose[input].to_f32();
+        }
+        of
     }
 
     /// Pack `i` of an input; of columns and inputs that are not there zeros, by a choice: a branch would keep the assembler from
@@ -368,25 +472,18 @@ impl<T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, cons
         let first = self.row as i64 * share.p.cols as i64 + share.column(0, 0) as i32 as i64;
         let at = (first + (i * LANES * T::PER_PACK) as i64) as usize;
         // SAFETY: the caller's contract.
-        unsafe {
-            y.set_pack_if(share.is_whole(i), at, pack);
-            if share.is_edge(i) {
-                // By words, as far as these are the row's.
-                let (low, high) = share.bounds(i);
-                let has = |element: usize| (element as u32 >= low) & ((element as u32) < high);
-                for element in (0..T::PER_PACK).step_by(T::PER_WORD) {
-                    let at = at.wrapping_add(element);
-                    if const { T::PER_WORD == 1 } {
-                        y.set_if(has(element), at, T::element(pack, element));
-                    } else {
-                        let [first, second] = [has(element), has(element + 1)];
-                        y.set_4_if(first & second, at, pack[element / 2]);
-                        y.set_if(first & !second, at, T::element(pack, element));
-                        y.set_if(second & !first, at.wrapping_add(1), T::element(pack, element + 1));
-                    }
-                }
-            }
-        }
+        unsafe { y.set_pack_if(share.has_pack(i), at, pack) }
+    }
+
+    /// Stores the loose element of a result.
+    ///
+    /// # Safety
+    /// As [`Staged::put`].
+    #[inline(always)]
+    unsafe fn put_loose(&self, y: GlobalMut<T>, value: T) {
+        let at = self.row as i64 * self.share.p.cols as i64 + self.share.loose as i64;
+        // SAFETY: the caller's contract.
+        unsafe { y.set_if(self.share.has_loose(), at as usize, value) }
     }
 
     /// Joins the inputs, keeps that in the place of the first, and stores it as the result `joined`.
@@ -394,25 +491,28 @@ impl<T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, cons
     /// # Safety
     /// The row's packs are being copied; `joined` is as [`Staged::put`] wants it.
     #[inline(always)]
-    pub unsafe fn join<Op: RowOp<T>>(&self) {
+    pub unsafe fn join<Op: RowOp<T>>(&mut self) {
         const { assert!(!Op::DROPS && (!Op::JOINS || Op::JOINED == 0 && Op::KEEPS_JOINED)) };
         // SAFETY: the caller's contract.
         unsafe {
             for i in 0..PACKS {
-                self.expect::<Op>(i);
+                self.share.wait(i);
                 let (packs, mut joined) = ([self.pack(0, i), self.pack(1, i)], [0; 4]);
                 for pair in 0..T::PER_PACK / 2 {
                     let of = packs.map(|pack| T::pair(pack, pair));
-                    let bias = T::pair(self.vectors[2][i], pair);
+                    let bias = T::pair(self.vectors.packs[2][i], pair);
                     let join =
                         |half: usize| Op::join([of[0][half], of[1][half], 0.0], bias[half], |value| value);
                     T::set_pair(&mut joined, pair, [join(0), join(1)]);
                 }
                 self.share.ring.set_pack(self.share.slot(self.at, 0, i), joined);
                 self.put(self.operands.joined, i, joined);
-                if self.share.is_edge(i) {
-                    self.fill(0, i, self.sample());
-                }
+            }
+            if const { PACKED == 0 } {
+                let of = self.loose.map(T::to_f32);
+                let joined = T::from_f32(Op::join(of, self.vectors.loose[2], |value| value));
+                self.put_loose(self.operands.joined, joined);
+                self.loose[0] = joined;
             }
         }
     }
@@ -427,7 +527,7 @@ impl<T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, cons
         &self,
         known: Op::Row,
         total: Op::Total,
-        sums: &mut [[[f32; 8]; PACKS]; 2],
+        sums: &mut ColumnSums<PACKS>,
         step: u32,
     ) {
         for i in 0..PACKS {
@@ -439,10 +539,11 @@ impl<T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, cons
                     let (x, v) = pairs::<T>(packs, vectors, pair);
                     for half in 0..const { if Op::SUMS > 0 { 2 } else { 0 } } {
                         let e = 2 * pair + half;
-                        let added = Op::add_to_columns(known, [sums[0][i][e], sums[1][i][e]], x[half]);
+                        let so_far = [sums.packs[0][i][e], sums.packs[1][i][e]];
+                        let added = Op::add_to_columns(known, so_far, x[half]);
                         for which in 0..Op::SUMS {
                             // Here, not all of them in the end, which would keep what they come of.
-                            sums[which][i][e] = f32::from_bits(pinned(added[which].to_bits()));
+                            sums.packs[which][i][e] = f32::from_bits(pinned(added[which].to_bits()));
                         }
                     }
                     let of = [Op::result(total, x[0], v[0]), Op::result(total, x[1], v[1])];
@@ -457,6 +558,15 @@ impl<T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, cons
                 };
                 self.share.fetch::<Op, ABSENT>(self.operands, next, ahead, self.share.slot(self.at, 0, i));
             }
+        }
+        if const { PACKED == 0 } {
+            let x = self.loose::<Op>();
+            let [weight, bias, _] = self.vectors.loose;
+            if const { Op::SUMS > 0 } {
+                sums.loose = Op::add_to_columns(known, sums.loose, x);
+            }
+            // SAFETY: the caller's contract.
+            unsafe { self.put_loose(self.operands.y, T::from_f32(Op::result(total, x, [weight, bias]))) };
         }
     }
 
@@ -482,7 +592,7 @@ impl<T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, cons
     /// As [`Share::vectors`].
     #[inline(always)]
     unsafe fn vectors_of<Op: RowOp<T>>(&self, i: usize) -> [Pack; 2] {
-        let mut vectors = [self.vectors[0][i], self.vectors[1][i]];
+        let mut vectors = [self.vectors.packs[0][i], self.vectors.packs[1][i]];
         if const { !keeps_vectors::<T>(PACKED, Op::SUMS, PACKS) } {
             for which in 0..2 {
                 // SAFETY: the caller's contract.
@@ -551,7 +661,7 @@ impl<T: Float, Op: RowOp<T>, const PACKED: usize, const LANES: usize, const PACK
             // SAFETY: the row's packs are being copied; this one has arrived.
             let (packs, vectors) = unsafe {
                 if pass == 0 && !Op::JOINS {
-                    self.0.expect::<Op>(i);
+                    share.wait(i);
                 }
                 (self.0.packs::<Op>(Op::STATISTIC_INPUTS, i), self.0.vectors_of::<Op>(i))
             };
@@ -559,6 +669,14 @@ impl<T: Float, Op: RowOp<T>, const PACKED: usize, const LANES: usize, const PACK
             let when = const { Op::IGNORES_ZEROS } || share.has_pack(i);
             for k in 0..K {
                 total[k] += if when { part[k] } else { 0.0 };
+            }
+        }
+        if const { PACKED == 0 } {
+            let [weight, bias, _] = self.0.vectors.loose;
+            let with = add(total, self.0.loose::<Op>(), [weight, bias]);
+            let when = const { Op::IGNORES_ZEROS } || share.has_loose();
+            for k in 0..K {
+                total[k] = if when { with[k] } else { total[k] };
             }
         }
         total

@@ -8,7 +8,7 @@
 //! Where rows begin at any place of a pack, a block has those that begin at the same: one in 2, 4 or 8, its neighbours the others.
 //! A pack is fetched as soon as the one in its place has been done with, so that copies are under way all the time.
 
-use super::staged::{Of, Share, Staged, classes, takes_third};
+use super::staged::{ColumnSums, Of, Share, Staged, classes, takes_third};
 use super::statistic::Statistic;
 use super::{Operands, Params, RowOp, given};
 use core::marker::PhantomData;
@@ -54,7 +54,7 @@ pub(super) unsafe fn run<
     let classes = if const { PACKED == 1 } { 1 } else { classes(p.cols, per_pack) };
     let class = thread::block_idx_x() & (classes - 1);
     let mut first = (thread::block_idx_x() - class) * side_by_side + class;
-    let mut sums = [[[0.0; 8]; PACKS]; 2];
+    let mut sums = ColumnSums::ZERO;
     // SAFETY: a block's threads go round the loop equally often; packs are a thread's own.
     unsafe {
         let last = p.rows - 1;
@@ -63,12 +63,8 @@ pub(super) unsafe fn run<
         let ring = (inputs * DEPTH * LANES) as u32 * per_pack;
         let from = group * ring + lane * per_pack;
         let ring = Shared::dynamic(from * size_of::<T>() as u32, side_by_side * ring - from);
-        let lead = if const { PACKED == 1 } {
-            0
-        } else {
-            p.phase.wrapping_add(class.wrapping_mul(p.cols)) & (per_pack - 1)
-        };
-        let mut share = Share::<T, PACKED, LANES, PACKS, DEPTH>::new(p, lane, lead, ring);
+        let phase = p.phase.wrapping_add(class.wrapping_mul(p.cols));
+        let mut share = Share::<T, PACKED, LANES, PACKS, DEPTH>::new(p, lane, phase, ring);
         share.clear::<Op>();
         let mut number = first + group * classes;
         for i in 0..DEPTH {
@@ -77,16 +73,18 @@ pub(super) unsafe fn run<
         }
         let mut vectors = share.vectors::<Op>(operands);
         let mut known = Op::begin(operands, number.min(last));
+        let mut loose = share.loose::<Op>(operands, number);
         let (mut at, mut turn) = (0, 0);
         while first < p.rows {
             let is_there = const { LANES > 32 } || number < p.rows;
             let row = if const { LANES > 32 } { number } else { number.min(last) };
             let next = Op::begin(operands, (number + step).min(last));
-            renew(&mut vectors);
+            let next_loose = share.loose::<Op>(operands, number + step);
+            vectors = vectors.renewed();
             // What follows from these, a predicate for each pack and the vectors' addresses, is computed again rather than kept in
             // registers all the time.
-            (share.lane, share.whole) = (pinned(lane), pinned(share.whole));
-            let mut staged = Staged { share, operands, row, at, vectors };
+            (share.lane, share.present) = (pinned(lane), pinned(share.present));
+            let mut staged = Staged { share, operands, row, at, loose, vectors };
             let mut mine = Op::Statistic::EMPTY;
             if is_there {
                 if const { Op::JOINS } {
@@ -102,9 +100,9 @@ pub(super) unsafe fn run<
             turn ^= 1;
             let total = Op::finish(operands, p, staged.row, lane == 0 && is_there, known, statistic);
             // Widened again rather than kept so over the barrier.
-            renew(&mut staged.vectors);
-            (staged.share.lane, staged.share.whole, staged.at) =
-                (pinned(lane), pinned(share.whole), pinned(at));
+            staged.vectors = staged.vectors.renewed();
+            (staged.share.lane, staged.share.present, staged.at) =
+                (pinned(lane), pinned(share.present), pinned(at));
             vectors = staged.vectors;
             if is_there {
                 // Twice, so that an input that is not there costs nothing.
@@ -117,7 +115,7 @@ pub(super) unsafe fn run<
             at = share.next_place(at);
             first += step;
             number += step;
-            known = next;
+            (known, loose) = (next, next_loose);
         }
         if const { Op::SUMS > 0 } {
             async_copy::wait::<0>();
@@ -125,78 +123,7 @@ pub(super) unsafe fn run<
             for which in 0..Op::SUMS {
                 let matrix = which as u64 * thread::grid_dim_x() as u64 + thread::block_idx_x() as u64;
                 let row = sums_of_columns.offset((matrix * p.cols as u64) as i64);
-                write(&share, row, p.cols, sums[which]);
-            }
-        }
-    }
-}
-
-/// Makes of packs the same, as the compilers do not know: what was made of them is not kept in registers.
-#[inline(always)]
-fn renew<const PACKS: usize, const K: usize>(packs: &mut [[Pack; PACKS]; K]) {
-    for which in 0..K {
-        for i in 0..PACKS {
-            for word in 0..4 {
-                packs[which][i][word] = cuda_std::bits::opaque(packs[which][i][word]);
-            }
-        }
-    }
-}
-
-/// Adds up the sums of the rows side by side, in their order, and writes them.
-///
-/// # Safety
-/// All threads of the block call, and none reads the slots any more.
-#[inline(always)]
-unsafe fn write<T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, const DEPTH: usize>(
-    share: &Share<T, PACKED, LANES, PACKS, DEPTH>,
-    row: GlobalMut<f32>,
-    cols: u32,
-    mut sums: [[f32; 8]; PACKS],
-) {
-    let (thread, threads) = (thread::thread_idx_x(), thread::block_dim_x());
-    // SAFETY: each thread has its own elements; those of the first row side by side write theirs. Two rows of two inputs are
-    // room for a pack's elements as f32.
-    unsafe {
-        if const { LANES <= 32 } {
-            let shared = Shared::<f32>::dynamic(0, (PACKS * T::PER_PACK) as u32 * threads);
-            let of = |i: usize, e: usize| (i * T::PER_PACK + e) as u32 * threads;
-            thread::sync_threads();
-            for i in 0..PACKS {
-                for e in 0..T::PER_PACK {
-                    shared.set(of(i, e) + thread, sums[i][e]);
-                }
-            }
-            thread::sync_threads();
-            for i in 0..PACKS {
-                for e in 0..T::PER_PACK {
-                    let mut total = 0.0;
-                    let mut other = share.lane;
-                    while other < threads {
-                        total += shared.get(of(i, e) + other);
-                        other += LANES as u32;
-                    }
-                    sums[i][e] = total;
-                }
-            }
-        }
-        for i in 0..PACKS {
-            if const { PACKED == 1 } {
-                let column = share.column(i, 0);
-                for four in 0..T::PER_PACK / 4 {
-                    let mut pack = [0; 4];
-                    for e in 0..4 {
-                        pack[e] = sums[i][4 * four + e].to_bits();
-                    }
-                    let when = (thread < LANES as u32) & (column < cols);
-                    row.set_pack_if(when, column as usize + 4 * four, pack);
-                }
-            } else {
-                for e in 0..T::PER_PACK {
-                    let column = share.column(i, e);
-                    let when = (thread < LANES as u32) & (column < cols);
-                    row.set_if(when, column as usize, sums[i][e]);
-                }
+                share.write(row, sums.packs[which], sums.loose[which]);
             }
         }
     }
