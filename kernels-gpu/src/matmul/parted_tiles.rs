@@ -131,11 +131,13 @@ pub unsafe fn parted<
                 empty(stage).init(CONSUMERS as u32 * WARPS);
             }
             barrier::fence_init();
+            map_a.prefetch();
+            map_b.prefetch();
         }
         tile::expect_slabs();
+        thread::sync_threads();
         dependent::wait();
         dependent::allow_next();
-        thread::sync_threads();
         if warp_id() / WARPS == CONSUMERS as u32 {
             if const { CONSUMERS == 2 } {
                 warpgroup::shrink_registers::<FEW_REGISTERS>();
@@ -143,8 +145,6 @@ pub unsafe fn parted<
             if thread::thread_idx_x() == CONSUMERS as u32 * WARPS * 32 {
                 let mut turn = Turn::<STAGES>::first();
                 let mut index = thread::block_idx_x();
-                map_a.prefetch();
-                map_b.prefetch();
                 while index < p.blocks.total {
                     let place = p.blocks.at(index);
                     let (mut k, end) = p.terms(place.split);

@@ -107,15 +107,27 @@ pub unsafe fn pipelined<
     // SAFETY: the caller's contract. A stage is written between the ends of a phase of *empty* and of *full*, and read
     // between the ends of *full* and of the next phase of *empty*.
     unsafe {
-        let ring = Ring::<STAGES>::new(stage_bytes, rooms + CONSUMERS as u32 * ROOM_BYTES, CONSUMERS as u32);
+        // What is known before the launch ahead of this one is done.
+        if p.is_nothing() {
+            return;
+        }
+        let prefetch = || {
+            map_a.prefetch();
+            map_b.prefetch();
+            if p.epilogue.flags & flag::STORED != 0 {
+                map_out.prefetch();
+            }
+        };
+        let of_barriers = rooms + CONSUMERS as u32 * ROOM_BYTES;
+        let ring = Ring::<STAGES>::new(stage_bytes, of_barriers, CONSUMERS as u32, prefetch);
         let tiles = |stage: u32| {
             let offset = ring.at(stage);
             (part_a.tile::<T>(offset), part_b.tile::<T>(offset + part_a.bytes()))
         };
         tile::expect_slabs();
+        thread::sync_threads();
         dependent::wait();
         dependent::allow_next();
-        thread::sync_threads();
         let ends = |place: Place| {
             let (k, end) = p.terms(place.split);
             (k, (end - k).div_ceil(PIPELINED_DEPTH))
@@ -125,8 +137,6 @@ pub unsafe fn pipelined<
             if thread::thread_idx_x() == CONSUMERS as u32 * WARPS * 32 {
                 let mut turn = Turn::<STAGES>::first();
                 let mut index = thread::block_idx_x();
-                map_a.prefetch();
-                map_b.prefetch();
                 let boxes = match p.epilogue.flags & flag::BESIDE {
                     0 => 0,
                     _ => cols / CHUNK * CONSUMERS as u32,

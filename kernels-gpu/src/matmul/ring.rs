@@ -14,12 +14,13 @@ pub(super) struct Ring<const STAGES: usize> {
 }
 
 impl<const STAGES: usize> Ring<STAGES> {
-    /// Makes the barriers, from byte `offset` of dynamic shared memory on, where the stages begin at its first byte.
+    /// Makes the barriers, from byte `offset` of dynamic shared memory on, where the stages begin at its first byte. One thread does `more`
+    /// besides: behind a branch of its own the compiler would copy the barrier that follows into both arms.
     ///
     /// # Safety
     /// The launch gives as much. All threads call, and a barrier follows.
     #[inline(always)]
-    pub unsafe fn new(stage_bytes: u32, offset: u32, consumers: u32) -> Self {
+    pub unsafe fn new(stage_bytes: u32, offset: u32, consumers: u32, more: impl FnOnce()) -> Self {
         // SAFETY: the caller's contract.
         unsafe {
             let barriers = Barriers::dynamic(offset, 2 * STAGES as u32 + consumers - 1);
@@ -33,6 +34,7 @@ impl<const STAGES: usize> Ring<STAGES> {
                     ring.started(group).init(WARPS);
                 }
                 barrier::fence_init();
+                more();
             }
             ring
         }

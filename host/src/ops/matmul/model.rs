@@ -5,9 +5,12 @@
 //! for its own latencies. No product takes less than its bytes take. Splitting k makes more blocks of less work, and
 //! costs a second launch that reads the partial sums. Blocks that stay for several tiles take rounds instead of waves,
 //! and fill their pipelines once. Rates are measured, on an H200.
+//!
+//! On Hopper 16-bit products take the sum of what their blocks take, of what their bytes take and of what L2 takes to look up the lines of
+//! 128 bytes that tiles are made of: two for a row of a stage that lies across lines, as all may where rows begin anywhere.
 
 use super::plan::{Choice, Plan, Request, Side, Target};
-use super::tiles::{Cluster, Pace, Stay, Tile};
+use super::tiles::{Cluster, Pace, Part, Stay, Tile};
 
 /// Terms of a split are a multiple of every kernel's depth.
 const DEPTH: usize = 64;
@@ -17,8 +20,10 @@ const MOST_PARTIALS: usize = 64 << 20;
 const LAUNCH: f64 = 2.0;
 /// Microseconds from the start of a block to its first product, and from its last to its end.
 const FILL: f64 = 2.5;
-/// What that is at least for each 1024 sums of a block of `tf32_cores`.
-const TF32_END: f64 = 0.6;
+/// The same of `tf32_cores`: of a launch, for each 1024 sums of a block, and at least where other blocks follow.
+const TF32_LAUNCH: f64 = 1.7;
+const TF32_END: f64 = 0.83;
+const TF32_WAVE: f64 = 2.0;
 /// How much longer a block takes alone on a multiprocessor than its share of a full one's work.
 const ALONE: f64 = 1.4;
 /// Bytes in a nanosecond from memory, for a whole GPU, and of partial sums, which lie in L2.
@@ -26,18 +31,24 @@ const MEMORY: f64 = 3800.0;
 const CACHE: f64 = 5000.0;
 /// The part of the shorter of products and bytes that the longer does not hide.
 const NOT_HIDDEN: f64 = 0.15;
-/// And on Hopper, and more: bytes that take long are far away.
-const HOPPER_BOTH: f64 = 1.22;
-/// Microseconds that a launch of `pipelined` takes by itself.
-const HOPPER_LAUNCH: f64 = 1.52;
-/// How much longer it takes to finish a tile where results are no whole packs; the same of `parted`.
-const RAGGED_END: f64 = 8.9;
+/// Microseconds that a launch of `pipelined` takes by itself, and one of `parted`.
+const PIPED_LAUNCH: f64 = 1.46;
+const PARTED_LAUNCH: f64 = 1.52;
+/// How much longer it takes to finish a tile of `parted` where results are no whole packs.
 const RAGGED_PARTED: f64 = 5.0;
-/// How much longer it takes to finish a tile of partial sums, which are of twice the bytes and not copied in passing.
-const PARTIAL_END: f64 = 1.79;
-/// Microseconds to add them up, and to copy an operand, beyond their bytes.
-const REDUCE: f64 = 2.23;
-const COPY: f64 = 3.54;
+/// Microseconds to add up parts of sums, beyond their bytes: those of `pipelined`, and those of `parted`.
+const REDUCE: f64 = 3.15;
+const REDUCE_PARTED: f64 = 2.23;
+/// To take an operand apart, beyond its bytes.
+const PARTING: f64 = 0.1;
+/// To copy an operand of 16-bit products on Hopper, and for each megabyte that is read and written.
+const COPY: f64 = 2.34;
+const COPIED: f64 = 0.302;
+/// For each megabyte of operands and results there, and for 1000 lines that come from L2: of `pipelined`, and of clusters.
+const BYTES: [f64; 2] = [0.134, 0.121];
+const LINES: [f64; 2] = [3.62e-3, 4.59e-3];
+/// Clusters of so many blocks that fit for each multiprocessor: some are left over in each group of these.
+const CLUSTERS: [f64; 4] = [1.0, 64.0 / 132.0, 30.0 / 132.0, 15.0 / 132.0];
 /// Longer kernels are not started early: it gains 0.4 µs, and takes more than that where blocks come to lie unevenly.
 const EARLY: f64 = 20.0;
 
@@ -70,23 +81,24 @@ impl Tile {
                 if !splits.is_power_of_two() {
                     return None;
                 }
-                let [alone, among] = cluster.stage;
+                let Cluster { stage, end, meet, part, abreast, .. } = cluster;
+                let fitting = (sms * CLUSTERS[splits.ilog2() as usize]).max(1.0) * abreast;
+                let rounds = ((tiles[0] * tiles[1] * batch) as f64 / fitting).ceil();
                 let parts = splits as f64;
-                (turns * alone).max(rounds * turns * among)
-                    + rounds * cluster.end / parts
-                    + cluster.part * (parts - 1.0)
+                let meeting = if splits > 1 { meet + part * (parts - 1.0) } else { 0.0 };
+                rounds * (turns * stage + end / parts + meeting)
             }
-            Pace::Parted(_, Stay { stage, end }) => {
+            Pace::Parted(_, Part { stage, end }) => {
                 let longer = if splits > 1 || n.is_multiple_of(4) { 1.0 } else { RAGGED_PARTED };
                 rounds * (turns * stage + end * longer)
             }
-            Pace::Staying(Stay { stage, end }) => {
-                let longer = match n.is_multiple_of(16 / dtype.size()) {
-                    _ if splits > 1 => PARTIAL_END,
-                    true => 1.0,
-                    false => RAGGED_END,
+            Pace::Staying(Stay { stage, end, ragged, partial }) => {
+                let end = match n.is_multiple_of(16 / dtype.size()) {
+                    _ if splits > 1 => partial,
+                    true => end,
+                    false => ragged,
                 };
-                rounds * (turns * stage + end * longer)
+                rounds * (turns * stage + end)
             }
             Pace::Waves => {
                 let waves = (blocks / (sms * resident)).floor();
@@ -94,26 +106,45 @@ impl Tile {
                 let even = (rest / sms).ceil();
                 // Blocks of a last wave go where the first of the wave before it end, several to one multiprocessor. The rates
                 // of kernels for 16 bits are of times before that was known.
-                let (rest, fill) = match self.choice {
+                let (rest, fill, of_wave) = match self.choice {
                     Choice::Tf32Cores { .. } => {
-                        let sums = f64::from(self.rows * self.cols) / 1024.0;
-                        (if waves > 0.0 { rest.min(resident) } else { even }, FILL.max(TF32_END * sums))
+                        let end = TF32_END * f64::from(self.rows * self.cols) / 1024.0;
+                        (if waves > 0.0 { rest.min(resident) } else { even }, end, end.max(TF32_WAVE))
                     }
-                    _ => (even, FILL),
+                    _ => (even, FILL, FILL),
                 };
                 // An instance whose blocks are alone has been measured alone.
                 let last = if rest > 0.0 { (rest * work).max(work * ALONE.min(resident)) } else { 0.0 };
-                waves * (resident * work + fill) + last + if rest > 0.0 { fill } else { 0.0 }
+                waves * (resident * work + of_wave) + last + if rest > 0.0 { fill } else { 0.0 }
             }
         };
-        let bytes = (batch * (m * k + n * k + m * n) * dtype.size()) as f64 / MEMORY / 1e3;
-        let (launch, both, reduce, copy) = match self.pace {
-            Pace::Waves => (LAUNCH, NOT_HIDDEN, LAUNCH, LAUNCH),
-            Pace::Staying(_) => (HOPPER_LAUNCH, HOPPER_BOTH, REDUCE, COPY),
-            Pace::Parted(..) => (HOPPER_LAUNCH, 0.0, REDUCE, 0.0),
-            Pace::Clusters(Cluster { once, .. }) => (once, HOPPER_BOTH, REDUCE, COPY),
+        let bytes = (batch * (m * k + n * k + m * n) * dtype.size()) as f64;
+        let in_memory = bytes / MEMORY / 1e3;
+        let of_blocks = match self.pace {
+            Pace::Waves => {
+                let launch =
+                    if matches!(self.choice, Choice::Tf32Cores { .. }) { TF32_LAUNCH } else { LAUNCH };
+                launch + compute.max(in_memory) + NOT_HIDDEN * compute.min(in_memory)
+            }
+            Pace::Parted(..) => PARTED_LAUNCH + compute.max(in_memory),
+            Pace::Staying(_) => {
+                PIPED_LAUNCH + compute + BYTES[0] * bytes / 1e6 + LINES[0] * lines(request, tiles) / 1e3
+            }
+            Pace::Clusters(Cluster { once, .. }) => {
+                // Threads that fetch take what they need of a line.
+                let fetched = matches!(self.choice, Choice::Loose { .. });
+                let lines = if fetched { 0.0 } else { lines(request, tiles) };
+                once + compute + BYTES[1] * bytes / 1e6 + LINES[1] * lines / 1e3
+            }
         };
-        let reduce = if partials > 0 { reduce + 2.0 * partials as f64 / CACHE / 1e3 } else { 0.0 };
+        let read_again = 2.0 * partials as f64 / CACHE / 1e3;
+        let reduce = match self.pace {
+            _ if partials == 0 => 0.0,
+            Pace::Waves => LAUNCH + read_again,
+            Pace::Parted(..) => REDUCE_PARTED + read_again,
+            // What comes to be read is in L2, and the time of what is written is in a tile's.
+            Pace::Staying(_) | Pace::Clusters(_) => REDUCE,
+        };
         // These read operands as they lie.
         let any =
             matches!(self.choice, Choice::CudaCores { .. } | Choice::Loose { .. } | Choice::Parted { .. });
@@ -125,13 +156,18 @@ impl Tile {
             _ if side.copied => dtype.size(),
             _ => 0,
         };
+        let (copy, copied) = match self.pace {
+            Pace::Waves => (LAUNCH, 1e3 / MEMORY),
+            Pace::Parted(..) => (PARTING, 1e3 / MEMORY),
+            Pace::Staying(_) | Pace::Clusters(_) => (COPY, COPIED),
+        };
         let copies: f64 = [m, n]
             .into_iter()
             .zip(sides.iter().map(written))
             .filter(|&(_, written)| written > 0)
-            .map(|(rows, written)| copy + (batch * rows * k * (dtype.size() + written)) as f64 / MEMORY / 1e3)
+            .map(|(rows, written)| copy + copied * (batch * rows * k * (dtype.size() + written)) as f64 / 1e6)
             .sum();
-        let microseconds = launch + compute.max(bytes) + both * compute.min(bytes) + reduce + copies;
+        let microseconds = of_blocks + reduce + copies;
         let on_hopper = !matches!(self.pace, Pace::Waves);
         Some(Plan {
             choice: self.choice,
@@ -151,4 +187,19 @@ impl Tile {
             measured: false,
         })
     }
+}
+
+/// Lines of L2 that the tiles' stages are made of, of operands without gaps.
+fn lines(request: &Request, tiles: [usize; 2]) -> f64 {
+    const LINE: usize = 128;
+    let Request { m, n, k, batch, dtype, sides, .. } = *request;
+    let of_side = |side: &Side, rows: usize, times: usize| {
+        let along = if side.along_k { k } else { rows };
+        let row = (along * dtype.size()).next_multiple_of(16);
+        // Rows of a stage begin at multiples of this within a line, and at all of them alike often.
+        let step = 1 << row.trailing_zeros().min(LINE.trailing_zeros());
+        let across = 2.0 - f64::from(step) / LINE as f64;
+        (rows * times * k.div_ceil(DEPTH)) as f64 * across
+    };
+    batch as f64 * (of_side(&sides[0], m, tiles[1]) + of_side(&sides[1], n, tiles[0]))
 }
