@@ -58,7 +58,7 @@ impl Grid {
         Grid { shared_bytes: bytes, ..self }
     }
 
-    /// With clusters of `blocks` along x. Kernels that post to other blocks want clusters even where one block is all.
+    /// With clusters of `blocks` along x.
     pub fn cluster(self, blocks: u32) -> Grid {
         Grid { cluster: Some(blocks), ..self }
     }

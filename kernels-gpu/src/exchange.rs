@@ -45,7 +45,7 @@ impl<const LANES: usize, const NUMBERS: usize> Exchange<LANES, NUMBERS> {
                 shared_array!(exchange_1024: [u64; 1024])
             };
             let come = Barriers::of(shared_array!(exchange_come: [u64; 1])).at(0);
-            if thread::thread_idx_x() == 0 {
+            if cluster::size() > 1 && thread::thread_idx_x() == 0 {
                 come.init(1);
                 barrier::fence_init();
                 let words = cluster::size() * Self::WARPS * Self::WORDS as u32;
@@ -74,14 +74,24 @@ impl<const LANES: usize, const NUMBERS: usize> Exchange<LANES, NUMBERS> {
         // SAFETY: a warp has its own words in each block. No block ends before all that is posted to it has come.
         unsafe {
             cluster::wait();
-            if lane < size {
-                let own = Self::WORDS as u32 * (rank * Self::WARPS + warp::warp_id());
-                for word in 0..const { Self::WORDS } {
-                    let posted = half(2 * word) | half(2 * word + 1) << 32;
-                    self.words.post(lane, own + word as u32, posted, self.come);
+            let own = Self::WORDS as u32 * (rank * Self::WARPS + warp::warp_id());
+            let word = |number: usize| half(2 * number) | half(2 * number + 1) << 32;
+            if size > 1 {
+                if lane < size {
+                    for number in 0..const { Self::WORDS } {
+                        self.words.post(lane, own + number as u32, word(number), self.come);
+                    }
                 }
+                self.come.wait(0);
+            } else {
+                // A block by itself has nobody to post to.
+                if lane == 0 {
+                    for number in 0..const { Self::WORDS } {
+                        self.words.set(own + number as u32, word(number));
+                    }
+                }
+                thread::sync_threads();
             }
-            self.come.wait(0);
             let mut total = empty;
             let mut other = lane;
             while other < warps {

@@ -161,7 +161,7 @@ impl Shared<u64> {
     /// same barrier there (`st.async`): whoever has waited for the barrier's phase finds it. No fence is needed.
     ///
     /// # Safety
-    /// The element must exist. The block must be running already, have made the barrier, and announced the bytes to its
+    /// The element must exist, and the cluster have two blocks at least. The block must be running already, have made the barrier, and announced the bytes to its
     /// phase, which it waits for before it ends.
     #[inline(always)]
     #[track_caller]

@@ -38,7 +38,7 @@ pub unsafe fn ring(values: Global<f32>, out: GlobalMut<u32>) {
 /// the left. Results: [block, (rank that it came from, low half, clusters)] by thread.
 ///
 /// # Safety
-/// 192 results a block; a launch with clusters.
+/// 192 results a block; a launch with clusters of at least 2.
 #[kernel(family = "probe", instances = [{ ; threads: 64 }], requires = "sm_90a")]
 pub unsafe fn posts(out: GlobalMut<u32>) {
     let thread = thread::thread_idx_x();
