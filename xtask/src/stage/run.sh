@@ -12,6 +12,7 @@ sh run.sh demo [ARGUMENT…]                      warpwright demo
 FILTER is a part of the names of the programs to run. From the environment, with what holds otherwise:
   WARPWRIGHT_UNPACK        the folder to unpack in, which is kept [a temporary one]
   WARPWRIGHT_REQUIRE_GPU   whether tests fail without a GPU [1]
+  WARPWRIGHT_GPU_ALONE     whether tests leave the CPU out [0; 1 under the sanitizer]
   WARPWRIGHT_TIMEOUT       seconds that a test program may take [300; 600 under the sanitizer]
   RAYON_NUM_THREADS        threads of the CPU checker [4]
   OUT                      the folder that gets logs/, with all output [that of this script]
@@ -129,6 +130,8 @@ sanitizer)
     esac
     command -v compute-sanitizer >/dev/null 2>&1 || fail "compute-sanitizer is not on the PATH"
     tool="compute-sanitizer --tool $1 --error-exitcode 1"
+    : "${WARPWRIGHT_GPU_ALONE:=1}"
+    export WARPWRIGHT_GPU_ALONE
     shift
     seconds=${WARPWRIGHT_TIMEOUT:-600}
     unpack
