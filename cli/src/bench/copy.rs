@@ -57,9 +57,14 @@ impl Likes {
     /// Steps of size that share a measurement, for each doubling.
     const STEPS: f64 = 8.0;
 
+    /// The number of the nearest step of size.
+    fn step(bytes: usize) -> i32 {
+        (Self::STEPS * (bytes.max(1) as f64).log2()).round() as i32
+    }
+
     /// GB/s of a copy of so many bytes, to within a sixteenth of a doubling.
     pub fn rate(&self, device: &Device, data: &Data, bytes: usize) -> Result<f64> {
-        let step = (Self::STEPS * (bytes.max(1) as f64).log2()).round() as i32;
+        let step = Self::step(bytes);
         if let Some(rate) = self.0.borrow().get(&step) {
             return Ok(*rate);
         }
@@ -78,6 +83,12 @@ fn best(all: Vec<Contender>) -> Yardstick {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copies_of_about_a_size_are_one() {
+        let steps = [0, 1, 256 << 20, 265 << 20, 285 << 20, 512 << 20].map(Likes::step);
+        assert_eq!(steps, [0, 0, 224, 224, 225, 232]);
+    }
 
     #[test]
     fn the_fastest_copy_is_the_yardstick() {

@@ -233,20 +233,18 @@ impl Bench {
     /// A row for each way that is asked for; the planned one is the first. The tensors are gone afterwards.
     fn time(&self, device: &Device, case: &Case) -> Vec<Row> {
         let sets = case.sets();
-        let prepared = match case.prepare(&self.data, sets) {
+        let prepared = case.prepare(&self.data, sets).and_then(|prepared| {
+            // Half of the floor is read and half is written.
+            let bytes = (prepared.floor / 2) as usize;
+            let like_copy =
+                case.beside_copy.then(|| self.likes.rate(device, &self.data, bytes)).transpose()?;
+            Ok((prepared, like_copy))
+        });
+        let (prepared, like_copy) = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return vec![Row::failed(case, "", error.to_string())],
         };
         let ways = prepared.ways.iter().take(if self.sweep { usize::MAX } else { 1 });
-        // Half of the floor is read and half is written.
-        let like_copy = case
-            .beside_copy
-            .then(|| self.likes.rate(device, &self.data, (prepared.floor / 2) as usize))
-            .transpose();
-        let like_copy = match like_copy {
-            Ok(rate) => rate,
-            Err(error) => return vec![Row::failed(case, "", error.to_string())],
-        };
         let row = |way: &case::Way| match harness::time(device, sets, &*way.launch) {
             Ok(timing) => Row::timed(case, way, prepared.floor, timing, self.yardstick, like_copy),
             Err(error) => Row::failed(case, &way.plan, error.to_string()),

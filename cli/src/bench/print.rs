@@ -149,6 +149,9 @@ mod tests {
         let column = |line: &str, what: &str| line.split(what).next().unwrap().chars().count();
         let (header, first) = (widths.header(), widths.row(&rows[0]));
         assert_eq!(column(&header, "plan"), column(&first, "row 3"), "{header}\n{first}");
+        let mut beside_copy = rows[0].clone();
+        beside_copy.figures.as_mut().unwrap().share_of_like_copy = Some(0.942);
+        assert_eq!(column(&header, "PyTorch"), column(&widths.row(&beside_copy), "like copy 0.94  "));
         assert!(first.starts_with("masked_softmax  524288x128     f32    mask=none     "), "{first}");
         assert!(
             first.ends_with(

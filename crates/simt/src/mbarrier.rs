@@ -10,7 +10,7 @@ use crate::atomic::spin_wait;
 use crate::barrier::contribute;
 use crate::bulk::Load;
 use crate::clock::{self, Clocks};
-use crate::ctx::{At, Barrier, Block, Ctx, FULL, ctx};
+use crate::ctx::{At, Barrier, Block, Ctx, FULL, Warp, ctx};
 use crate::fault::{fault, other_of_word, record};
 use crate::race;
 use crate::report::Kind;
@@ -52,8 +52,9 @@ struct Post {
     at: At,
 }
 
-/// Runs `use_it` on the barrier at element `index`, which must have been made, before the running lane's present.
+/// Runs `use_it` on a block's barrier at element `index`, which must have been made, before the running lane's present.
 fn with<R>(
+    block: &Block,
     view: SharedView<u64>,
     index: usize,
     at: At,
@@ -63,18 +64,6 @@ fn with<R>(
     if ctx.stopping.get() {
         return None;
     }
-    with_of(ctx.block(), view, index, at, use_it)
-}
-
-/// [`with`] for a barrier of a block of the cluster.
-fn with_of<R>(
-    block: &Block,
-    view: SharedView<u64>,
-    index: usize,
-    at: At,
-    use_it: impl FnOnce(&mut Mbarrier) -> R,
-) -> Option<R> {
-    let ctx = ctx();
     let place = view.byte_offset() + index as u32 * BYTES;
     let mut barriers = block.mbarriers.borrow_mut();
     let Some(barrier) = barriers.get_mut(&place) else {
@@ -137,7 +126,7 @@ pub fn fence_init() {
 #[track_caller]
 pub unsafe fn arrive(view: SharedView<u64>, index: usize, bytes: u32) {
     let (ctx, at) = (ctx(), Location::caller());
-    let excess = with(view, index, at, |barrier| {
+    let excess = with(ctx.block(), view, index, at, |barrier| {
         if barrier.pending == 0 {
             return true;
         }
@@ -155,18 +144,20 @@ pub unsafe fn arrive(view: SharedView<u64>, index: usize, bytes: u32) {
 
 /// A copy that counts its bytes at a barrier is under way: it lands, as the running lane's, when somebody waits there.
 pub(crate) fn expect_copy(view: SharedView<u64>, index: usize, load: Load, at: At) {
-    let fenced = with(view, index, at, |barrier| {
-        barrier.loads.push(load);
+    expect(ctx().block(), view, index, at, |barrier| barrier.loads.push(load));
+}
+
+/// Gives a block's barrier something to land that counts its bytes there.
+fn expect(block: &Block, view: SharedView<u64>, index: usize, at: At, give: impl FnOnce(&mut Mbarrier)) {
+    let fenced = with(block, view, index, at, |barrier| {
+        give(barrier);
         barrier.fenced
     });
     if fenced == Some(false) {
-        unfenced(at);
+        let detail =
+            "a copy completes on a barrier that was made without a fence behind it (fence_init)".into();
+        fault(ctx(), Kind::InvalidAccess, at, None, detail);
     }
-}
-
-fn unfenced(at: At) -> ! {
-    let detail = "a copy completes on a barrier that was made without a fence behind it (fence_init)".into();
-    fault(ctx(), Kind::InvalidAccess, at, None, detail);
 }
 
 /// Sends a word to the same window in block `rank` of the cluster, and counts its bytes at the same barrier there:
@@ -187,15 +178,9 @@ pub unsafe fn post(
     if ctx.stopping.get() {
         return;
     }
-    let block = shared::living(ctx, rank, at);
-    let fenced = with_of(block, barrier, number, at, |barrier| {
-        barrier.posts.push(Post { to, index, value, at });
-        barrier.fenced
-    });
+    let post = Post { to, index, value, at };
+    expect(shared::living(ctx, rank, at), barrier, number, at, |barrier| barrier.posts.push(post));
     ctx.progress.set(ctx.progress.get() + 1);
-    if fenced == Some(false) {
-        unfenced(at);
-    }
 }
 
 /// Reports words that no thread of the running lane's block has waited for when its last one ends.
@@ -209,25 +194,28 @@ pub(crate) fn check_exit(ctx: &Ctx) {
 
 /// Lands the copies that a barrier waits for, each on behalf of the lane that has started it, and words of other blocks.
 fn land(ctx: &Ctx, view: SharedView<u64>, index: usize, at: At) {
-    for load in with(view, index, at, |barrier| std::mem::take(&mut barrier.loads)).unwrap_or_default() {
-        let (bytes, warp) = ctx.on_behalf(load.issuer(), || {
-            load.land();
-            (load.bytes(), ctx.warp())
-        });
-        with(view, index, at, |barrier| {
+    use std::mem::take;
+    let landed = |warp: &Warp, bytes: u32| {
+        with(ctx.block(), view, index, at, |barrier| {
             contribute(warp, &barrier.arrivals);
             barrier.bytes -= i64::from(bytes);
             barrier.end_phase(ctx);
         });
-    }
-    for post in with(view, index, at, |barrier| std::mem::take(&mut barrier.posts)).unwrap_or_default() {
-        // SAFETY: the checker tests the access.
-        unsafe { post.to.store_vector_at(post.index, [post.value], post.at) };
-        with(view, index, at, |barrier| {
-            contribute(ctx.warp(), &barrier.arrivals);
-            barrier.bytes -= size_of::<u64>() as i64;
-            barrier.end_phase(ctx);
+    };
+    let under_way =
+        with(ctx.block(), view, index, at, |barrier| (take(&mut barrier.loads), take(&mut barrier.posts)));
+    let (loads, posts) = under_way.unwrap_or_default();
+    for load in loads {
+        let (bytes, warp) = ctx.on_behalf(load.issuer(), || {
+            load.land();
+            (load.bytes(), ctx.warp())
         });
+        landed(warp, bytes);
+    }
+    for Post { to, index, value, at } in posts {
+        // SAFETY: the checker tests the access.
+        unsafe { to.store_vector_at(index, [value], at) };
+        landed(ctx.warp(), size_of::<u64>() as u32);
     }
 }
 
@@ -241,7 +229,7 @@ pub unsafe fn wait(view: SharedView<u64>, index: usize, parity: u32) {
     loop {
         let ctx = ctx();
         land(ctx, view, index, at);
-        let through = with(view, index, at, |barrier| {
+        let through = with(ctx.block(), view, index, at, |barrier| {
             let through = barrier.phases & 1 != parity & 1;
             if let (true, Some(clocks)) = (through, &barrier.ended) {
                 clock::join(&mut ctx.warp().seen_mut(), clocks);
