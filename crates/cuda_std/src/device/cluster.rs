@@ -43,6 +43,11 @@ pub fn arrive() {
     unsafe { llvm_arrive() };
 }
 #[inline(always)]
+pub fn arrive_relaxed() {
+    // SAFETY: as above.
+    unsafe { asm!("barrier.cluster.arrive.relaxed;", options(nostack, preserves_flags)) };
+}
+#[inline(always)]
 pub fn wait() {
     // SAFETY: as above.
     unsafe { llvm_wait() };

@@ -17,6 +17,8 @@ pub fn size() -> u32 {
 #[inline(always)]
 pub fn arrive() {}
 #[inline(always)]
+pub fn arrive_relaxed() {}
+#[inline(always)]
 #[track_caller]
 pub fn wait() {
     simt::sync_cluster();
