@@ -14,7 +14,7 @@ use core::marker::PhantomData;
 pub use imp::RawView;
 
 /// Global memory that the kernel only reads, and nothing writes during the launch: loads may use the
-/// non-coherent path.
+/// non-coherent path. L2 keeps what they read rather than what is written, which leaves for memory the sooner.
 #[repr(transparent)]
 pub struct Global<T> {
     raw: RawView,
@@ -99,6 +99,17 @@ impl<T: Copy> Global<T> {
     pub unsafe fn get_pack_if(self, when: bool, index: usize, otherwise: u32) -> Pack {
         // SAFETY: the caller's contract.
         unsafe { imp::get_pack_if::<T>(self.raw, when, index, otherwise) }
+    }
+
+    /// [`Self::get_pack_if`] with the usual policy of L2, as a plain copy has it.
+    ///
+    /// # Safety
+    /// As [`Self::get_pack_if`].
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn get_pack_plain_if(self, when: bool, index: usize, otherwise: u32) -> Pack {
+        // SAFETY: the caller's contract.
+        unsafe { imp::get_pack_plain_if::<T>(self.raw, when, index, otherwise) }
     }
 
     /// Reads the pack that starts at element `index`, or gives `otherwise`.

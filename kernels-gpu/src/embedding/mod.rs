@@ -51,7 +51,7 @@ pub use words::{lookup_words, strips};
 mod expectations {
     macro_rules! expect {
         ($($line:literal)*) => {$(
-            core::arch::global_asm!(concat!("//@expect embedding_", $line, " ld.global.nc.v4"));
+            core::arch::global_asm!(concat!("//@expect embedding_", $line, " ld.global.nc.L2::cache_hint.v4"));
         )*};
     }
     expect! {

@@ -214,9 +214,9 @@ cross_entropy_kernel!(
 cross_entropy_kernel!(
     /// Rows held by a cluster.
     "masked_softmax_hopper" cross_entropy_cluster [LANES PACKS STAGED] [
-        { LANES: 512, PACKS: 5, STAGED: 11; threads: 512, min_blocks: 2 },
-        { LANES: 256, PACKS: 5, STAGED: 11; threads: 256, min_blocks: 4 },
-        { LANES: 1024, PACKS: 5, STAGED: 11; threads: 1024, min_blocks: 1 },
+        { LANES: 512, PACKS: 4, STAGED: 12; threads: 512, min_blocks: 2 },
+        { LANES: 256, PACKS: 4, STAGED: 12; threads: 256, min_blocks: 4 },
+        { LANES: 1024, PACKS: 4, STAGED: 12; threads: 1024, min_blocks: 1 },
     ] "sm_90a",
     cluster_rows::cluster::<T, Packed, _, LANES, PACKS, STAGED>
 );

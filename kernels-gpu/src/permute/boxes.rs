@@ -344,7 +344,7 @@ fn up(at: i64, grain: i64) -> i64 {
 
 /// `at + step * digit`: the product of 64 and 32 bits, of which the compiler would make one of 64 and 64.
 #[inline(always)]
-fn advanced(at: i64, step: i64, digit: u32) -> i64 {
+pub(crate) fn advanced(at: i64, step: i64, digit: u32) -> i64 {
     let (low, high) = (step as u32, (step >> 32) as u32);
     let carry = high.wrapping_mul(digit) as u64;
     at.wrapping_add((low as u64 * digit as u64) as i64).wrapping_add((carry << 32) as i64)

@@ -10,6 +10,7 @@
 //! | `packs` | boxes of elements through shared memory, as runs of x in and runs of y out, of any alignment |
 //! | `boxes` | what the staged kernels share: places, spans, the way in |
 //! | `turn` | boxes whose runs are aligned on both sides: words turned in registers |
+//! | `tiles` | tiles of two dimensions, aligned on both sides, of fixed shapes |
 //! | `in_place` | square matrices, tiles swapped with their mirror images |
 //! | `unit` | elements as words |
 //!
@@ -22,6 +23,7 @@ mod boxes;
 mod fetch;
 mod in_place;
 mod packs;
+mod tiles;
 mod turn;
 mod unit;
 
@@ -31,5 +33,6 @@ pub use boxes::{
 pub use fetch::*;
 pub use in_place::*;
 pub use packs::*;
+pub use tiles::*;
 pub use turn::*;
 pub use unit::Unit;

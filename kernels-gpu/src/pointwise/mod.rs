@@ -75,7 +75,7 @@ pub(crate) trait Function: Copy {
 mod expectations {
     macro_rules! expect {
         ($($line:literal)*) => {$(
-            core::arch::global_asm!(concat!("//@expect pointwise_", $line, " ld.global.nc.v4"));
+            core::arch::global_asm!(concat!("//@expect pointwise_", $line, " ld.global.nc.L2::cache_hint.v4"));
         )*};
     }
     expect! {

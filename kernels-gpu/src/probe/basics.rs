@@ -33,7 +33,7 @@ pub unsafe fn copy<const PACKS: usize, const THREADS: usize>(x: Global<u32>, y: 
     unsafe {
         for (i, pack) in held.iter_mut().enumerate() {
             let at = first + width * i as u64;
-            *pack = x.get_pack_if(at < packs, 4 * at as usize, 0);
+            *pack = x.get_pack_plain_if(at < packs, 4 * at as usize, 0);
         }
         for (i, pack) in held.iter().enumerate() {
             let at = first + width * i as u64;

@@ -53,7 +53,7 @@ row_kernels!(
         { LANES: 256, PACKS: 2; threads: 256, min_blocks: 3 },
         { LANES: 256, PACKS: 4; threads: 256 },
     ],
-    [{ LANES: 256, PACKS: 2; threads: 256, min_blocks: 3 }]
+    [{ LANES: 256, PACKS: 2; threads: 256, min_blocks: 2 }]
 );
 
 walked_kernel!(

@@ -319,7 +319,7 @@ pub(crate) use walked_kernel;
 mod expectations {
     macro_rules! expect {
         ($($line:literal)*) => {$(
-            core::arch::global_asm!(concat!("//@expect rows_", $line, " ld.global.nc.v4"));
+            core::arch::global_asm!(concat!("//@expect rows_", $line, " ld.global.nc.L2::cache_hint.v4"));
         )*};
     }
     expect! {

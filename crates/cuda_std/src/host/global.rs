@@ -87,6 +87,7 @@ pub unsafe fn get_pack_if<T: Copy>(raw: RawView, when: bool, index: usize, other
     // SAFETY: the checker tests the access.
     unsafe { view.load_vector::<4>(word) }
 }
+pub use get_pack_if as get_pack_plain_if;
 #[inline(always)]
 #[track_caller]
 pub unsafe fn get_pack_or<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: Pack) -> Pack {

@@ -414,7 +414,7 @@ const MOST_SHARED: usize = 96 << 10;
 /// Threads of a block.
 pub const THREADS: usize = 256;
 
-fn divisor(value: usize) -> Option<Divisor> {
+pub(super) fn divisor(value: usize) -> Option<Divisor> {
     Divisor::new(u32::try_from(value).ok()?)
 }
 
@@ -422,7 +422,7 @@ fn level(count: usize, staged: usize, global: i64) -> Option<Level> {
     Some(Level { count: divisor(count)?, staged: u32::try_from(staged).ok()?, global })
 }
 
-fn digit(count: usize, x: usize, y: usize) -> Option<Digit> {
+pub(super) fn digit(count: usize, x: usize, y: usize) -> Option<Digit> {
     Some(Digit { count: divisor(count)?, unused: 0, x: i64::try_from(x).ok()?, y: i64::try_from(y).ok()? })
 }
 
@@ -430,7 +430,7 @@ fn span_of(total: usize, step: usize, size: usize) -> Span {
     Span { total: total as u64, step: step as u64, size: size as u64 }
 }
 
-fn filled<T: Copy, const N: usize>(values: &[T], rest: T) -> [T; N] {
+pub(super) fn filled<T: Copy, const N: usize>(values: &[T], rest: T) -> [T; N] {
     let mut all = [rest; N];
     all.iter_mut().zip(values).for_each(|(slot, value)| *slot = *value);
     all

@@ -27,8 +27,10 @@ pub struct Explanation {
     pub tile: Vec<usize>,
     /// Bytes of the widest reads from the input and writes to the result.
     pub widths: [usize; 2],
-    /// Blocks, and bytes of shared memory of each.
+    /// Blocks, and threads and bytes of shared memory of each.
     pub blocks: u64,
+    /// See `blocks`.
+    pub threads: u32,
     /// See `blocks`.
     pub shared: usize,
     /// The types of numbers that count in a launch and that find its memory.
@@ -76,6 +78,14 @@ pub fn explain(x: &Desc, dims: &[isize], dtype: DType) -> Result<Explanation> {
             explanation.blocks = (units as u64).div_ceil(512);
         }
         Choice::Cast => explanation.kernel = "cast of any strides, element by element".to_owned(),
+        Choice::Tiles(tiled) => {
+            explanation.kernel = "tiles: through shared memory, transposed in registers".to_owned();
+            explanation.tile = tiled.take.clone();
+            explanation.widths = [16, 16];
+            explanation.blocks = tiled.blocks.iter().product();
+            explanation.threads = 128;
+            explanation.shared = tiled.shared_bytes;
+        }
         Choice::Boxes(boxed) => {
             explanation.kernel = match boxed.way {
                 Way::Turned => "turned: words through shared memory, transposed in registers".to_owned(),
@@ -102,6 +112,7 @@ impl Explanation {
             tile: Vec::new(),
             widths: [element; 2],
             blocks: 0,
+            threads: 256,
             shared: 0,
             index: "u32 within a launch, u64 for its places in memory",
             bytes,
@@ -122,7 +133,7 @@ impl fmt::Display for Explanation {
             writeln!(f, "tile        {:?}, {} bytes of shared memory", self.tile, self.shared)?;
         }
         writeln!(f, "vectors     {} bytes in, {} bytes out", self.widths[0], self.widths[1])?;
-        writeln!(f, "blocks      {} of 256 threads", self.blocks)?;
+        writeln!(f, "blocks      {} of {} threads", self.blocks, self.threads)?;
         writeln!(f, "index       {}", self.index)?;
         write!(f, "bytes       {}", self.bytes)?;
         match self.measured {
@@ -147,7 +158,11 @@ mod tests {
     fn the_plan_is_told() {
         let matrix = explained(&[1, 8192, 8192], &[2, 0, 1], DType::F32);
         assert_eq!((&matrix.extents[..], &matrix.strides[..]), (&[8192, 8192][..], &[1, 8192][..]));
-        assert!(matrix.kernel.starts_with("turned"), "{matrix}");
+        assert!(matrix.kernel.starts_with("tiles"), "{matrix}");
+        let of_two = explained(&[16, 16, 64, 64, 64], &[4, 2, 0, 3, 1], DType::F16);
+        assert!(of_two.kernel.starts_with("tiles") && of_two.tile == [64, 1, 1, 4, 16], "{of_two}");
+        let of_three = explained(&[24, 16, 24, 40], &[3, 2, 1, 0], DType::F16);
+        assert!(of_three.kernel.starts_with("turned"), "{of_three}");
         assert_eq!((matrix.bytes, matrix.widths), (8 << 26, [16, 16]));
         assert!((matrix.micros(4000.0) - 134.2).abs() < 0.1);
         let rows = explained(&[8, 384, 16, 64], &[0, 2, 1, 3], DType::F16);

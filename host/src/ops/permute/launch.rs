@@ -5,11 +5,12 @@ use std::sync::Arc;
 use cuda_std::divide::Divisor;
 use cuda_std::kernel::Kernel;
 use cuda_std::{Global, GlobalMut};
-use kernels_gpu::permute::{self as kernels, Boxes, Dim, Gather, MAX_DIMS};
+use kernels_gpu::permute::{self as kernels, Boxes, Dim, Gather, MAX_DIMS, Tiles};
 
 use super::boxes::{Boxed, Way};
 use super::plan::{Choice, Plan, Request};
 use super::simplify::{self, Simple};
+use super::tiles::Tiled;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::launch::Grid;
@@ -19,6 +20,7 @@ use crate::tensor::Tensor;
 /// Units of one launch at most: kernels count in 31 bits.
 pub const MOST_UNITS: usize = 1 << 30;
 
+type TileKernel = Kernel<(Global<u8>, GlobalMut<u8>, Tiles)>;
 type BoxKernel = Kernel<(Global<u8>, GlobalMut<u8>, Boxes)>;
 type GatherKernel = Kernel<(Global<u8>, GlobalMut<u8>, Gather)>;
 
@@ -36,6 +38,7 @@ pub fn planned(request: Request) -> Arc<Plan> {
 pub fn run(plan: &Plan, x: &Tensor, y: &Tensor) -> Result<()> {
     match &plan.kernel {
         Choice::Gather => gather(&plan.simple, x, y),
+        Choice::Tiles(tiled) => tiles(tiled, plan.simple.size, x, y),
         Choice::Boxes(boxed) => boxes(boxed, plan, x, y),
         Choice::Cast => crate::ops::cast::cast_into(x, y),
     }
@@ -45,6 +48,23 @@ pub fn run(plan: &Plan, x: &Tensor, y: &Tensor) -> Result<()> {
 fn bytes(x: &Tensor, y: &Tensor) -> Result<(Global<u8>, GlobalMut<u8>)> {
     // SAFETY: bytes have no alignment.
     Ok(unsafe { (Global::from_raw(x.raw_view()?), GlobalMut::from_raw(y.raw_view()?)) })
+}
+
+fn tiles(tiled: &Tiled, size: usize, x: &Tensor, y: &Tensor) -> Result<()> {
+    let (from, to) = bytes(x, y)?;
+    let [along, across, others] = tiled.blocks;
+    let grid = Grid::xyz(along, across, others)?.shared(tiled.shared_bytes as u32);
+    let kernels: &'static [TileKernel] = match size {
+        1 => kernels::tiled::kernels::<u8>(),
+        2 => kernels::tiled::kernels::<u16>(),
+        4 => kernels::tiled::kernels::<u32>(),
+        8 => kernels::tiled::kernels::<u64>(),
+        _ => kernels::tiled::kernels::<cuda_std::Pack>(),
+    };
+    let kernel = kernels.iter().find(|kernel| kernel.constant("ROWS") == tiled.rows);
+    let kernel = kernel.expect("each number of rows has an instance");
+    // SAFETY: as of boxes; the plan sees that everything is aligned.
+    unsafe { x.device().launch(kernel, grid, (from, to, tiled.params)) }
 }
 
 fn boxes(boxed: &Boxed, plan: &Plan, x: &Tensor, y: &Tensor) -> Result<()> {

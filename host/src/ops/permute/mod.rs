@@ -10,6 +10,7 @@ mod plan;
 mod problem;
 mod simplify;
 mod takes;
+mod tiles;
 mod tuned;
 
 use crate::dtype::DType;

@@ -7,6 +7,7 @@ use kernels_gpu::permute::Boxes;
 use super::boxes::{Boxed, Joins, Layout, THREADS, Way};
 use super::simplify::{PACK, Simple, simplify, widen};
 use super::takes::{SECTOR, Walk, chain_of_x, takes};
+use super::tiles::Tiled;
 use crate::dtype::DType;
 
 /// What is asked of the planner: everything that the choice depends on.
@@ -37,7 +38,9 @@ pub struct Plan {
 pub enum Choice {
     /// Each thread fetches what it stores, elements of the simplified problem.
     Gather,
-    /// Boxes through shared memory.
+    /// Tiles of two dimensions through shared memory.
+    Tiles(Box<Tiled>),
+    /// Boxes of any through shared memory.
     Boxes(Box<Boxed>),
     /// Rounded to another type by the operation for that, which takes any strides.
     Cast,
@@ -48,13 +51,12 @@ const RUNS: [usize; 11] = [32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384,
 
 impl Plan {
     pub fn new(request: Request) -> Plan {
-        let (simple, mut boxes) = candidates(&request);
+        let (simple, staged) = candidates(&request);
         let cast = request.from != request.to;
         // Packs that stay together are fetched and stored as they are; so is what has no run in x.
         let kept = !cast && simple.size == PACK && simple.dims.last().is_none_or(|dim| dim.x == 1);
-        boxes.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
-        let kernel = match boxes.into_iter().next() {
-            Some(boxed) if !kept => Choice::Boxes(Box::new(boxed)),
+        let kernel = match staged.into_iter().next() {
+            Some(kernel) if !kept => kernel,
             _ if cast => Choice::Cast,
             _ => Choice::Gather,
         };
@@ -63,19 +65,17 @@ impl Plan {
 
     /// The best plan, and others of its kind, by what they are thought to cost.
     pub fn sweep(request: Request, most: usize) -> Vec<Plan> {
-        let (simple, mut boxes) = candidates(&request);
-        boxes.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
+        let (simple, staged) = candidates(&request);
         let plan = |kernel| Plan { request: request.clone(), simple: simple.clone(), kernel };
         let first = Plan::new(request.clone());
         let gathers = matches!(first.kernel, Choice::Gather);
-        let others =
-            boxes.into_iter().skip(usize::from(!gathers)).map(|boxed| plan(Choice::Boxes(Box::new(boxed))));
+        let others = staged.into_iter().skip(usize::from(!gathers)).map(plan);
         std::iter::once(first).chain(others).take(most).collect()
     }
 }
 
-/// The simplified problem, and every box that it could be done with.
-fn candidates(request: &Request) -> (Simple, Vec<Boxed>) {
+/// The simplified problem, and all tiles and boxes that it could be done with, by what they are thought to cost.
+fn candidates(request: &Request) -> (Simple, Vec<Choice>) {
     let Request { shape, strides, from, to, x_phase, y_phase } = request;
     let simple = simplify(shape, strides, from.size());
     let alignment = |phase: usize| if phase == 0 { PACK } else { 1 << phase.trailing_zeros() };
@@ -110,7 +110,12 @@ fn candidates(request: &Request) -> (Simple, Vec<Boxed>) {
     if simple.size >= 4 && boxes.iter().any(|boxed| boxed.way == Way::Turned) {
         boxes.retain(|boxed| !boxed.skew);
     }
-    (simple, boxes)
+    let tiles = Tiled::all(&walk).into_iter().map(|tiled| (tiled.cost(), Choice::Tiles(Box::new(tiled))));
+    let boxes = boxes.into_iter().map(|boxed| (cost(&boxed), Choice::Boxes(Box::new(boxed))));
+    let mut staged: Vec<(f64, Choice)> = tiles.chain(boxes).collect();
+    staged.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    let staged = staged.into_iter().map(|(_, choice)| choice).collect();
+    (simple, staged)
 }
 
 /// What a box costs, in the time that a copy of the same bytes takes. What a block does is counted; the figures that weigh
@@ -198,6 +203,10 @@ impl fmt::Display for Plan {
         match &self.kernel {
             Choice::Gather => write!(f, "gather of {} bytes", self.simple.size),
             Choice::Cast => write!(f, "cast of any strides"),
+            Choice::Tiles(tiled) => {
+                let Tiled { take, out_bytes, .. } = &**tiled;
+                write!(f, "tiles {take:?} out {out_bytes} cost {:.3}", tiled.cost())
+            }
             Choice::Boxes(boxed) => {
                 match boxed.way {
                     Way::Turned => write!(f, "turned")?,
