@@ -100,6 +100,17 @@ impl<T: Copy> Shared<T> {
         unsafe { imp::set_pack::<T>(self.raw, index, pack) }
     }
 
+    /// Reads the eight bytes that start at element `index`.
+    ///
+    /// # Safety
+    /// As [`Self::get`], for each element, starting at a multiple of 8 bytes.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn get_8(self, index: u32) -> [u32; 2] {
+        // SAFETY: the caller's contract.
+        unsafe { imp::get_8::<T>(self.raw, index) }
+    }
+
     /// Writes the eight bytes that start at element `index`.
     ///
     /// # Safety

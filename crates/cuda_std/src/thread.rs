@@ -76,6 +76,14 @@ pub fn sync_named(id: u32, threads: u32) {
     imp::sync_named(id, threads);
 }
 
+/// Arrives at barrier `id` (1..=15) of `threads` threads, a multiple of 32, and goes on: those who wait there see what the
+/// thread did before. All lanes of the warp must call.
+#[inline(always)]
+#[track_caller]
+pub fn arrive_named(id: u32, threads: u32) {
+    imp::arrive_named(id, threads);
+}
+
 /// Orders this thread's memory accesses for the threads of its block.
 #[inline(always)]
 #[track_caller]

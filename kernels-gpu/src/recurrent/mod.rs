@@ -35,6 +35,7 @@ mod parts;
 mod persistent;
 mod persistent_back;
 mod quads;
+mod slices;
 mod step;
 mod weights;
 mod whole;
@@ -44,6 +45,7 @@ pub use backward::*;
 pub use block::*;
 pub use exchange::*;
 pub use lengths::*;
+pub use parts::PARTS;
 pub use persistent::*;
 pub use persistent_back::*;
 pub use step::*;
@@ -67,6 +69,8 @@ pub mod has {
     pub const LENGTHS: u32 = 8;
     /// y, or its gradient.
     pub const Y: u32 = 32;
+    /// Rows of gx of whole packs.
+    pub const PACKS: u32 = 128;
     /// What comes through a product.
     pub const PRODUCT: u32 = 64;
 }

@@ -3,7 +3,7 @@
 //! The order of the terms of a sum is free, so a lane's 16 bytes are eight neighbouring columns.
 
 use super::exchange::CHUNK;
-use super::parts::{Parts, magnitude, scale};
+use super::parts::{PARTS, Parts, magnitude, scale};
 use super::persistent::{WARPS, units};
 use cuda_std::bits;
 use cuda_std::prelude::*;
@@ -34,7 +34,7 @@ impl Corner {
     /// The element at which the lane's eight columns of a pair begin in a row, and how many exist from there on; the row's first
     /// element where none do.
     #[inline(always)]
-    fn eight(self, units: u32, row: u32, pair: usize) -> (usize, u32) {
+    pub fn eight(self, units: u32, row: u32, pair: usize) -> (usize, u32) {
         let k = self.k + pair as u32 * CHUNK + warp::lane_id() % 4 * 8;
         let (row, exists) = self.row(units, row);
         let has = k < self.hidden;
@@ -43,14 +43,14 @@ impl Corner {
 
     /// Whether so many units and columns from here on exist.
     #[inline(always)]
-    fn has(self, units: u32, columns: u32) -> bool {
+    pub fn has(self, units: u32, columns: u32) -> bool {
         (self.unit + units <= self.hidden) & (self.k + columns <= self.hidden)
     }
 }
 
 /// The rows of a tile whose packs a lane holds.
 #[inline(always)]
-fn rows(tile: usize) -> [u32; 2] {
+pub fn rows(tile: usize) -> [u32; 2] {
     let upper = tile as u32 * 16 + warp::lane_id() / 4;
     [upper, upper + 8]
 }
@@ -123,13 +123,10 @@ impl<const TILES: usize, const HELD: usize> Weights<TILES, HELD> {
             let [upper, lower] = rows(tile).map(|row| {
                 let (at, left) = of.eight(units, row, pair);
                 // SAFETY: the caller's contract.
-                unsafe {
-                    let scale = if const { T::PARTS == 2 } { scales.get(row) } else { 1.0 };
-                    T::eight(weight, left, at, scale)
-                }
+                unsafe { T::eight(weight, left, at, scales.get(row)) }
             });
             let mut loaded = [[[0; 4]; 2]; 2];
-            for part in 0..const { T::PARTS } {
+            for part in 0..PARTS {
                 loaded[part] = fragments(upper[part], lower[part]);
             }
             loaded
@@ -138,10 +135,8 @@ impl<const TILES: usize, const HELD: usize> Weights<TILES, HELD> {
         let exists = |tile: usize, pair: usize, half: usize| {
             rows(tile).map(|row| of.eight(units, row, pair).1 > 4 * half as u32)
         };
-        // Of two parts `eight` gives zeros.
-        let all = const { T::PARTS == 2 } || of.has(units, const { PAIRS as u32 * CHUNK });
-        // SAFETY: the caller's contract.
-        unsafe { Self::fill::<PAIRS>(first, const { T::PARTS }, pair_of, exists, all) }
+        // SAFETY: the caller's contract. `eight` gives zeros for what does not exist.
+        unsafe { Self::fill::<PAIRS>(first, PARTS, pair_of, exists, true) }
     }
 
     /// Holds what `pair_of(tile, pair)` gives, in so many parts, but zeros where `exists(tile, pair, half)` of a row does not hold;

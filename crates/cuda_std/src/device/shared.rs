@@ -161,6 +161,18 @@ pub unsafe fn set_pack<T: Copy>(raw: RawShared, index: u32, pack: Pack) {
     }
 }
 #[inline(always)]
+pub unsafe fn get_8<T: Copy>(raw: RawShared, index: u32) -> [u32; 2] {
+    let (low, high);
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "ld.shared.v2.b32 {{ {}, {} }}, [{}];", out(reg32) low, out(reg32) high,
+            in(reg32) element::<T>(raw, index), options(nostack, readonly)
+        );
+    }
+    [low, high]
+}
+#[inline(always)]
 pub unsafe fn set_8<T: Copy>(raw: RawShared, index: u32, words: [u32; 2]) {
     // SAFETY: the caller's contract.
     unsafe {

@@ -5,6 +5,8 @@ unsafe extern "C" {
     fn barrier_sync(id: u32);
     #[link_name = "llvm.nvvm.barrier.cta.sync.aligned.count"]
     fn barrier_sync_count(id: u32, threads: u32);
+    #[link_name = "llvm.nvvm.barrier.cta.arrive.aligned.count"]
+    fn barrier_arrive_count(id: u32, threads: u32);
     #[link_name = "llvm.nvvm.barrier0.popc"]
     fn barrier_popc(predicate: i32) -> i32;
     #[link_name = "llvm.nvvm.barrier0.and"]
@@ -65,6 +67,11 @@ pub fn sync_threads_or(predicate: bool) -> bool {
 pub fn sync_named(id: u32, threads: u32) {
     // SAFETY: the caller's contract: `threads` threads arrive at `id`.
     unsafe { barrier_sync_count(id, threads) }
+}
+#[inline(always)]
+pub fn arrive_named(id: u32, threads: u32) {
+    // SAFETY: as above.
+    unsafe { barrier_arrive_count(id, threads) }
 }
 #[inline(always)]
 pub fn block_fence() {

@@ -63,6 +63,12 @@ pub unsafe fn set_pack<T: Copy>(raw: RawShared, index: u32, pack: Pack) {
 }
 #[inline(always)]
 #[track_caller]
+pub unsafe fn get_8<T: Copy>(raw: RawShared, index: u32) -> [u32; 2] {
+    // SAFETY: the checker tests the access.
+    unsafe { raw.cast::<u32>().load_vector::<2>(index as usize * size_of::<T>() / 4) }
+}
+#[inline(always)]
+#[track_caller]
 pub unsafe fn set_8<T: Copy>(raw: RawShared, index: u32, words: [u32; 2]) {
     // SAFETY: the checker tests the access.
     unsafe { raw.cast::<u32>().store_vector::<2>(index as usize * size_of::<T>() / 4, words) }

@@ -41,6 +41,11 @@ pub fn sync_named(id: u32, threads: u32) {
 }
 #[inline(always)]
 #[track_caller]
+pub fn arrive_named(id: u32, threads: u32) {
+    simt::arrive_named(id, threads);
+}
+#[inline(always)]
+#[track_caller]
 pub fn block_fence() {
     simt::fence(simt::Ordering::AcqRel, simt::Scope::Block);
 }

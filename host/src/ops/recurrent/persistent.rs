@@ -73,6 +73,8 @@ fn typed<T: Element + Float + repack::Instances>(
     let (weight, weight_row) = packed_rows::<T>(layer.op, layer.weights.w_hh)?;
     let given = layer.given()?;
     let strides = results.y.strides();
+    let has_packs = gx.address().is_multiple_of(16) && (hidden * gx.dtype().size()).is_multiple_of(16);
+    let packs = if has_packs { has::PACKS } else { 0 };
     let p = Sequence {
         steps: steps as u32,
         batch: batch as u32,
@@ -80,7 +82,7 @@ fn typed<T: Element + Float + repack::Instances>(
         weight_row: weight_row as u32,
         subs: plan.subs as u32,
         reverse: u32::from(layer.reverse),
-        has: given.has,
+        has: given.has | packs,
         y_time: strides[0] as i64,
         y_row: strides[1] as i64,
         ring: ring(plan, steps, patience),

@@ -9,10 +9,10 @@ use crate::dtype::DType;
 use cuda_std::f16;
 use cuda_std::kernel::Kernel;
 use kernels_gpu::recurrent::{
-    BLOCK_UNITS, BackForm, CHUNK, CHUNK_WORDS, COLUMNS, FLOAT_UNITS, Form, PACK_UNITS, WARPS, WORDS,
-    block_backward, block_backward_f32, block_backward_f32_shared_bytes, block_backward_shared_bytes,
-    block_sequence, block_sequence_f32, block_sequence_f32_shared_bytes, block_sequence_shared_bytes,
-    sequence, sequence_back, sequence_back_f32, sequence_f32,
+    BLOCK_UNITS, BackForm, CHUNK, CHUNK_WORDS, COLUMNS, FLOAT_UNITS, Form, HalfForm, PACK_UNITS, PARTS,
+    WARPS, WORDS, block_backward, block_backward_f32, block_backward_f32_shared_bytes,
+    block_backward_shared_bytes, block_sequence, block_sequence_f32, block_sequence_f32_shared_bytes,
+    block_sequence_shared_bytes, sequence, sequence_back, sequence_back_f32, sequence_f32,
 };
 
 /// A way of running a sequence.
@@ -100,15 +100,43 @@ impl Held {
     }
 }
 
-/// What an instance that spreads the weights over blocks is made of; of f32 numbers are multiplied in two parts.
-fn form<A>(kernel: &Kernel<A>, parts: usize) -> Form {
-    let [gates, tiles, pairs, held] = ["GATES", "TILES", "PAIRS", "HELD"].map(|name| kernel.constant(name));
-    Form { gates, tiles, pairs, held, parts }
+/// A kernel that spreads the weights over blocks.
+struct Spread {
+    gates: usize,
+    /// Hidden units of a block.
+    units: usize,
+    /// Chunks of columns of a warp.
+    pairs: usize,
+    /// Parts in which numbers are multiplied.
+    parts: usize,
+    /// For so many sub-batches.
+    shared_bytes: Box<dyn Fn(u32) -> u32>,
+}
+
+impl Spread {
+    fn half<A>(kernel: &Kernel<A>) -> Spread {
+        let [gates, tiles, pairs, held] = constants(kernel);
+        let form = HalfForm { gates, tiles, pairs, held };
+        let shared_bytes = Box::new(move |subs| form.shared_bytes(subs));
+        Spread { gates, units: form.units() as usize, pairs, parts: 1, shared_bytes }
+    }
+
+    fn float<A>(kernel: &Kernel<A>) -> Spread {
+        let [gates, tiles, pairs, held] = constants(kernel);
+        let form = Form { gates, tiles, pairs, held };
+        let shared_bytes = Box::new(move |subs| form.shared_bytes(subs));
+        Spread { gates, units: form.units() as usize, pairs, parts: PARTS, shared_bytes }
+    }
+}
+
+/// Gates, tiles, chunks of columns, and how much of the weights registers hold.
+fn constants<A>(kernel: &Kernel<A>) -> [usize; 4] {
+    ["GATES", "TILES", "PAIRS", "HELD"].map(|name| kernel.constant(name))
 }
 
 /// What an instance for the gradient is made of.
 fn form_back<A>(kernel: &Kernel<A>, size: usize) -> BackForm {
-    let [gates, tiles, pairs, held] = ["GATES", "TILES", "PAIRS", "HELD"].map(|name| kernel.constant(name));
+    let [gates, tiles, pairs, held] = constants(kernel);
     BackForm { gates, tiles, pairs, held, size }
 }
 
@@ -252,23 +280,22 @@ impl Plan {
             return Plan::steps(reason);
         }
         // Instances of both 16-bit types are alike.
-        let forms: Vec<Form> = match dtype {
-            DType::F32 => sequence_f32::kernels::<f32>().iter().map(|of| form(of, 2)).collect(),
-            _ => sequence::kernels::<f16>().iter().map(|of| form(of, 1)).collect(),
+        let forms: Vec<Spread> = match dtype {
+            DType::F32 => sequence_f32::kernels::<f32>().iter().map(Spread::float).collect(),
+            _ => sequence::kernels::<f16>().iter().map(Spread::half).collect(),
         };
-        let columns = |of: &Form| of.pairs * (WARPS * CHUNK) as usize;
-        let fits = |of: &Form| of.gates == kind.gates() && hidden <= columns(of);
-        let Some(index) = forms.iter().position(fits) else {
+        let columns = |of: &Spread| of.pairs * (WARPS * CHUNK) as usize;
+        let fits = |of: &&Spread| of.gates == kind.gates() && hidden <= columns(of);
+        let Some((index, of)) = forms.iter().enumerate().find(|(_, of)| fits(of)) else {
             return Plan::steps(NO_ROOM);
         };
-        let of = forms[index];
-        let units = of.units() as usize;
+        let units = of.units;
         let blocks = hidden.div_ceil(units);
         // What blocks own, and what they read: zeros beyond the units.
-        let chunks = (blocks * units).max(columns(&of)).div_ceil(CHUNK as usize);
+        let chunks = (blocks * units).max(columns(of)).div_ceil(CHUNK as usize);
         let words = chunks * of.parts * CHUNK_WORDS as usize;
         let plan = Plan { choice: Choice::Persistent, index, units, blocks, words, ..Plan::steps("") };
-        plan.spread(batch, steps, target, |subs| of.shared_bytes(subs))
+        plan.spread(batch, steps, target, &of.shared_bytes)
     }
 
     /// The gradient: several blocks hold the weights, and wait for one another.

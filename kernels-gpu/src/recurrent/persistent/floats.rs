@@ -1,77 +1,30 @@
-//! All steps of a sequence in one launch.
+//! All steps of f32, multiplied in two parts (`parts`).
 //!
-//! y\[t\] = h\[t + 1\] = step(gx\[t\], h\[t\]·w_hhᵀ + bias), with sums, gates and the carried h and c in f32; of f16 and bf16 h is
-//! rounded where it is multiplied and where it leaves, of f32 it is multiplied in two parts (`parts`).
+//! A block's eight warps do everything: receive h, multiply, add up the warps' sums through shared memory behind one barrier,
+//! and then a thread for each unit and row does the gates and sends its unit's new h.
 //!
-//! The batch is dealt to groups of blocks that never talk. A group's blocks own UNITS hidden units each, and hold all rows of
-//! w_hh of these in registers and shared memory, as A fragments: each of the eight warps a slice of the columns, `PAIRS`·32 of
-//! them. A step of a *sub-batch* of eight rows is: receive h (`exchange`) straight into B fragments, multiply, add up the warps' sums through
-//! shared memory behind one barrier, and then a thread for each unit and row does the gates and sends its unit's new h.
-//!
-//! Rows of the batch beyond their length keep h, and have y 0. In reverse, the steps are taken from the last time to
-//! the first.
-//!
-//! Launch: cooperative, grid (blocks of a group, groups), [`Form::shared_bytes`] of dynamic shared memory; the
-//! exchange poisoned.
-//!
-//! Floor of a step: each block reads its group's h from L2.
-//!
-//! Source: persistent recurrent kernels (Diamos et al., 2016), as a technique.
+//! Floor of a step: each block reads its group's h from L2, and does three products for each of f32.
 
-use super::exchange::{CHUNK, CHUNK_WORDS, COLUMNS, POISON, Ring, ask, not_yet, receive, send};
-use super::math::step;
-use super::parts::{LOW, Parts, inverse, magnitude, scale};
-use super::weights::{Corner, Weights, rest_bytes, scale_rows};
-use super::{GRU, has};
+use super::{Sequence, WARPS, clean, total, units};
+use crate::recurrent::exchange::{CHUNK, CHUNK_WORDS, COLUMNS, POISON, ask, not_yet, receive, send};
+use crate::recurrent::math::step;
+use crate::recurrent::parts::{LOW, PARTS, Parts, inverse, magnitude, scale};
+use crate::recurrent::weights::{Corner, Weights, rest_bytes, scale_rows};
+use crate::recurrent::{GRU, has};
 use cuda_std::atomic::{Ordering, Scope};
 use cuda_std::bits;
-use cuda_std::plain_parameter;
 use cuda_std::prelude::*;
 
-/// Warps of a block.
-pub const WARPS: u32 = 8;
 /// Steps that gx is fetched ahead: memory takes longer than a step.
-pub(super) const AHEAD: u32 = 2;
+pub(in crate::recurrent) const AHEAD: u32 = 2;
 /// Whether the first round of the next sub-batch is asked for before the gates of this one: where products are long, there
 /// is more than one, and who sends it has done so.
 const fn is_early(pairs: usize) -> bool {
     pairs >= 4
 }
 
-/// What a sequence is asked for.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Sequence {
-    /// Steps, at least 1.
-    pub steps: u32,
-    /// Rows of the batch.
-    pub batch: u32,
-    /// Hidden units; of f16 and bf16 an even number.
-    pub hidden: u32,
-    /// Elements from a row of the weight to the next, whole packs: zeros behind the units.
-    pub weight_row: u32,
-    /// Sub-batches of a group.
-    pub subs: u32,
-    /// Whether the steps begin at the last time.
-    pub reverse: u32,
-    /// Bits of [`has`].
-    pub has: u32,
-    /// Elements from a time of y to the next, and from a row to the next.
-    pub y_time: i64,
-    /// See `y_time`.
-    pub y_row: i64,
-    /// The exchange.
-    pub ring: Ring,
-}
-plain_parameter!(Sequence);
-
-/// Hidden units of a block with so many tiles of 16 rows.
-pub const fn units(gates: usize, tiles: usize) -> u32 {
-    (tiles * 16 / gates) as u32
-}
-
 /// Floats between columns of a warp's sums: a lane's 8 rows and 4 pairs of columns lie in 32 banks.
-pub(super) const fn pitch(tiles: usize) -> u32 {
+pub(in crate::recurrent) const fn pitch(tiles: usize) -> u32 {
     tiles as u32 * 16 + 4
 }
 
@@ -86,8 +39,6 @@ pub struct Form {
     pub pairs: usize,
     /// Those of which the weights are in registers.
     pub held: usize,
-    /// Parts in which numbers are multiplied: 2 of f32.
-    pub parts: usize,
 }
 
 impl Form {
@@ -123,10 +74,10 @@ impl Layout {
     /// Two buffers of sums first.
     #[inline(always)]
     const fn new(of: Form, subs: u32) -> Layout {
-        let (units, gates, parts) = (of.units(), of.gates as u32, of.parts as u32);
+        let (units, gates) = (of.units(), of.gates as u32);
         let state = subs * COLUMNS * units * 4;
         let rest = 2 * WARPS * COLUMNS * pitch(of.tiles) * 4;
-        let from = rest + rest_bytes(of.tiles, of.pairs, of.held, of.parts);
+        let from = rest + rest_bytes(of.tiles, of.pairs, of.held, PARTS);
         let h = from + 2 * COLUMNS * units * 8;
         let c = h + state;
         let bias = c + if of.gates == GRU { 0 } else { state };
@@ -134,8 +85,8 @@ impl Layout {
         let patience = lengths + subs * COLUMNS * 4;
         let words = patience + WARPS * 4;
         let scales = words + COLUMNS * units * 4;
-        let of_state = scales + if parts == 1 { 0 } else { gates * units * 4 };
-        let gx = of_state + if parts == 1 { 0 } else { 2 * WARPS * 4 };
+        let of_state = scales + gates * units * 4;
+        let gx = of_state + 2 * WARPS * 4;
         Layout {
             rest,
             from,
@@ -148,59 +99,12 @@ impl Layout {
             scales,
             of_state,
             gx,
-            end: gx + AHEAD * subs * gates * COLUMNS * units * 2 * parts,
+            end: gx + AHEAD * subs * gates * COLUMNS * units * 4,
         }
     }
 }
 
-/// Runs the sequence. gx is `[steps, batch, GATES·hidden]` and contiguous, like h0 and c0; weight is `[GATES·hidden, hidden]`.
-///
-/// # Safety
-/// The tensors that `p.has` names and gx, y, h_n (c_n for an LSTM) are as `p` says, each starting at a multiple of 4 bytes; all
-/// blocks of the grid run at once, blocks of a group own all units, groups all rows; the exchange holds `ring.slots`
-/// slots, all poisoned.
-#[kernel(
-    family = "recurrent",
-    types = [f16, bf16],
-    instances = [
-        { GATES: 3, TILES: 3, PAIRS: 1, HELD: 1, ROUND: 4; threads: 256, min_blocks: 1 },
-        { GATES: 3, TILES: 3, PAIRS: 2, HELD: 2, ROUND: 4; threads: 256, min_blocks: 1 },
-        { GATES: 3, TILES: 6, PAIRS: 4, HELD: 4, ROUND: 4; threads: 256, min_blocks: 1 },
-        { GATES: 3, TILES: 3, PAIRS: 8, HELD: 7, ROUND: 4; threads: 256, min_blocks: 1 },
-        { GATES: 4, TILES: 4, PAIRS: 1, HELD: 1, ROUND: 4; threads: 256, min_blocks: 1 },
-        { GATES: 4, TILES: 4, PAIRS: 2, HELD: 2, ROUND: 4; threads: 256, min_blocks: 1 },
-        { GATES: 4, TILES: 8, PAIRS: 4, HELD: 3, ROUND: 4; threads: 256, min_blocks: 1 },
-        { GATES: 4, TILES: 4, PAIRS: 8, HELD: 5, ROUND: 4; threads: 256, min_blocks: 1 },
-    ],
-)]
-#[allow(clippy::too_many_arguments)]
-pub unsafe fn sequence<
-    T: Parts,
-    const GATES: usize,
-    const TILES: usize,
-    const PAIRS: usize,
-    const HELD: usize,
-    const ROUND: usize,
->(
-    weight: Global<T>,
-    gx: Global<T>,
-    bias: Global<T>,
-    h0: Global<T>,
-    c0: Global<T>,
-    lengths: Global<i32>,
-    y: GlobalMut<T>,
-    h_n: GlobalMut<T>,
-    c_n: GlobalMut<T>,
-    exchange: GlobalMut<u32>,
-    fault: GlobalMut<u64>,
-    p: Sequence,
-) {
-    let of = Operands { weight, gx, bias, h0, c0, lengths, y, h_n, c_n, exchange, fault };
-    // SAFETY: the caller's contract.
-    unsafe { run::<T, GATES, TILES, PAIRS, HELD, ROUND>(of, p) }
-}
-
-/// [`sequence()`](fn@sequence) of f32.
+/// As [`sequence()`](fn@super::sequence), of f32.
 ///
 /// # Safety
 /// As there.
@@ -238,51 +142,8 @@ pub unsafe fn sequence_f32<
     fault: GlobalMut<u64>,
     p: Sequence,
 ) {
-    let of = Operands { weight, gx, bias, h0, c0, lengths, y, h_n, c_n, exchange, fault };
-    // SAFETY: the caller's contract.
-    unsafe { run::<T, GATES, TILES, PAIRS, HELD, ROUND>(of, p) }
-}
-
-/// The operands of a sequence.
-struct Operands<T> {
-    weight: Global<T>,
-    gx: Global<T>,
-    bias: Global<T>,
-    h0: Global<T>,
-    c0: Global<T>,
-    lengths: Global<i32>,
-    y: GlobalMut<T>,
-    h_n: GlobalMut<T>,
-    c_n: GlobalMut<T>,
-    exchange: GlobalMut<u32>,
-    fault: GlobalMut<u64>,
-}
-
-/// The form of an instance for a type.
-const fn form<T: Parts>(gates: usize, tiles: usize, pairs: usize, held: usize) -> Form {
-    Form { gates, tiles, pairs, held, parts: T::PARTS }
-}
-
-/// Runs the sequence.
-///
-/// # Safety
-/// As [`sequence()`](fn@sequence).
-#[inline(always)]
-unsafe fn run<
-    T: Parts,
-    const GATES: usize,
-    const TILES: usize,
-    const PAIRS: usize,
-    const HELD: usize,
-    const ROUND: usize,
->(
-    of: Operands<T>,
-    p: Sequence,
-) {
-    let Operands { weight, gx, bias, h0, c0, lengths, y, h_n, c_n, exchange, fault } = of;
-    let in_parts = const { T::PARTS == 2 };
     // Packs of h of a lane.
-    let packs = const { PAIRS * T::PARTS };
+    let packs = const { PAIRS * PARTS };
     let units = const { units(GATES, TILES) };
     let pitch = const { pitch(TILES) };
     let is_lstm = const { GATES != GRU };
@@ -296,8 +157,7 @@ unsafe fn run<
     let first_row = group * p.subs * COLUMNS + column;
     let exists = |row: u32| owns && unit < p.hidden && row < p.batch;
     // Of two units' words, as many as there are parts, each is one's.
-    let sends = owns && (in_parts || own % 2 == 0);
-    let part = if in_parts { own % 2 } else { 0 };
+    let part = own % 2;
     let corner = Corner {
         unit: block * units,
         k: warp * PAIRS as u32 * CHUNK,
@@ -309,7 +169,8 @@ unsafe fn run<
     // written again behind the next barrier, which readers reach when they are done. What else lies in shared memory is
     // written and read by one thread, or by lanes of one warp with a collective in between.
     unsafe {
-        let layout = Layout::new(const { form::<T>(GATES, TILES, PAIRS, HELD) }, p.subs);
+        let layout =
+            Layout::new(const { Form { gates: GATES, tiles: TILES, pairs: PAIRS, held: HELD } }, p.subs);
         let sums = Shared::<f32>::dynamic(0, 2 * WARPS * COLUMNS * pitch);
         let from = Shared::<u64>::dynamic(layout.from, 2 * owners);
         let of_h = Shared::<f32>::dynamic(layout.h, p.subs * owners);
@@ -318,8 +179,8 @@ unsafe fn run<
         let of_lengths = Shared::<i32>::dynamic(layout.lengths, p.subs * COLUMNS);
         let of_patience = Shared::<u32>::dynamic(layout.patience, WARPS);
         let of_words = Shared::<u32>::dynamic(layout.words, owners);
-        let scales = Shared::<f32>::dynamic(layout.scales, if in_parts { GATES as u32 * units } else { 0 });
-        let of_state = Shared::<f32>::dynamic(layout.of_state, if in_parts { 2 * WARPS } else { 0 });
+        let scales = Shared::<f32>::dynamic(layout.scales, GATES as u32 * units);
+        let of_state = Shared::<f32>::dynamic(layout.of_state, 2 * WARPS);
         let of_gx = Shared::<T>::dynamic(layout.gx, AHEAD * p.subs * GATES as u32 * owners);
 
         // An exchange has fewer than 2^32 words.
@@ -328,7 +189,7 @@ unsafe fn run<
         };
         // Where a thread's own things begin in the exchange, in y and in gx: the weights leave no registers for that.
         if owns {
-            let chunk = unit / CHUNK * const { T::PARTS as u32 } + part;
+            let chunk = unit / CHUNK * const { PARTS as u32 } + part;
             of_words.set(tid, chunk * CHUNK_WORDS + column * (CHUNK / 2) + unit % CHUNK / 2);
             let of_row = first_row as usize * GATES * p.hidden as usize;
             from.set(tid, (i64::from(first_row) * p.y_row) as u64 + u64::from(unit));
@@ -339,9 +200,9 @@ unsafe fn run<
         let place_of_gx = |step: u32, sub: u32, gate: usize| {
             ((step % AHEAD * p.subs + sub) * GATES as u32 + gate as u32) * owners + tid
         };
-        // Four bytes of each gate: of 16 bits two units a thread of an even unit; beyond the last step there is nothing to wait for.
+        // A number of each gate; beyond the last step there is nothing to wait for.
         let fetch = |step: u32, sub: u32| {
-            if sends && step < p.steps {
+            if owns && step < p.steps {
                 let of_gates = GATES * p.hidden as usize;
                 let skipped = time_of(step) as usize * p.batch as usize + (sub * COLUMNS) as usize;
                 let from = from.get(owners + tid) as usize + skipped * of_gates;
@@ -369,32 +230,26 @@ unsafe fn run<
         if lane == 0 {
             of_patience.set(warp, p.ring.patience);
         }
-        if in_parts {
-            scale_rows::<T, GATES, TILES, PAIRS>(weight, corner, scales);
-            let rows = (group * p.subs * COLUMNS, (p.subs * COLUMNS).min(p.batch - group * p.subs * COLUMNS));
-            let of_h0 = if p.has & has::H != 0 { most(h0, rows, p.hidden) } else { 0.0 };
-            if lane == 0 {
-                of_state.set(WARPS + warp, of_h0);
-            }
-            thread::sync_threads();
-            // |h| is at most 1, or that of h0.
-            let mut largest = 1.0f32;
-            for i in 0..WARPS {
-                largest = largest.max(of_state.get(WARPS + i));
-            }
-            if lane == 0 {
-                of_state.set(warp, scale(largest));
-            }
-            warp::sync_warp(u32::MAX);
+        scale_rows::<T, GATES, TILES, PAIRS>(weight, corner, scales);
+        let rows = (group * p.subs * COLUMNS, (p.subs * COLUMNS).min(p.batch - group * p.subs * COLUMNS));
+        let of_h0 = if p.has & has::H != 0 { most(h0, rows, p.hidden) } else { 0.0 };
+        if lane == 0 {
+            of_state.set(WARPS + warp, of_h0);
         }
+        thread::sync_threads();
+        // |h| is at most 1, or that of h0.
+        let mut largest = 1.0f32;
+        for i in 0..WARPS {
+            largest = largest.max(of_state.get(WARPS + i));
+        }
+        if lane == 0 {
+            of_state.set(warp, scale(largest));
+        }
+        warp::sync_warp(u32::MAX);
         let word_of = |h: f32, next: f32| {
-            if in_parts {
-                let scale = of_state.get(warp);
-                let (low, high) = if part == 0 { (h, next) } else { (next, h) };
-                T::word(low * scale, high * scale, part)
-            } else {
-                T::word(h, next, 0)
-            }
+            let scale = of_state.get(warp);
+            let (low, high) = if part == 0 { (h, next) } else { (next, h) };
+            T::word(low * scale, high * scale, part)
         };
         for sub in 0..p.subs {
             let row = first_row + sub * COLUMNS;
@@ -408,7 +263,7 @@ unsafe fn run<
                     of_c.set(sub * owners + tid, c);
                 }
             }
-            if sends {
+            if owns {
                 send(exchange, own_word_at(0, sub), word_of(h, next));
             }
         }
@@ -436,7 +291,7 @@ unsafe fn run<
         while step_index < p.steps {
             if sub == 0 && p.ring.period != 0 && slot & (p.ring.period - 1) == 0 {
                 clean(&p, slot, step_index, |slot, sub| {
-                    if sends {
+                    if owns {
                         send(exchange, own_word_at(slot, sub), POISON);
                     }
                 });
@@ -446,9 +301,9 @@ unsafe fn run<
                 asked = ask(slot, sub, 0);
             }
             let of_warp = (buffer * WARPS + warp) * COLUMNS * pitch + lane % 4 * 2 * pitch + lane / 4;
-            // Of f32, what is multiplied whole, and what counts `LOW`.
+            // What is multiplied whole, and what counts `LOW`.
             let mut products = [[[0.0f32; 4]; 2]; TILES];
-            for round in 0..const { (PAIRS * T::PARTS).div_ceil(ROUND) } {
+            for round in 0..const { (PAIRS * PARTS).div_ceil(ROUND) } {
                 let at = |i| pack_of(slot, sub, round * ROUND + i);
                 let (h, received) = receive(exchange, at, asked, || of_patience.get(warp));
                 if !received {
@@ -462,25 +317,23 @@ unsafe fn run<
                     }
                     warp::sync_warp(u32::MAX);
                 }
-                if round + 1 < const { (PAIRS * T::PARTS).div_ceil(ROUND) } {
+                if round + 1 < const { (PAIRS * PARTS).div_ceil(ROUND) } {
                     asked = ask(slot, sub, round + 1);
                 }
-                for i in 0..const { if PAIRS * T::PARTS < ROUND { PAIRS } else { ROUND / T::PARTS } } {
-                    let pair = round * const { ROUND / T::PARTS } + i;
+                for i in 0..const { if PAIRS * PARTS < ROUND { PAIRS } else { ROUND / PARTS } } {
+                    let pair = round * const { ROUND / PARTS } + i;
                     let of_h = |part: usize, half: usize| {
-                        let pack = h[i * const { T::PARTS } + part];
+                        let pack = h[i * const { PARTS } + part];
                         [pack[2 * half], pack[2 * half + 1]]
                     };
                     for half in 0..2 {
                         for tile in 0..TILES {
                             let [mut whole, mut low] = products[tile];
-                            let weight = weights.get(tile, pair, (0, const { T::PARTS }), half);
+                            let weight = weights.get(tile, pair, (0, const { PARTS }), half);
                             whole = T::Part::multiply(weight, of_h(0, half), whole);
-                            if in_parts {
-                                low = T::Part::multiply(weight, of_h(1, half), low);
-                                let weight = weights.get(tile, pair, (1, 2), half);
-                                low = T::Part::multiply(weight, of_h(0, half), low);
-                            }
+                            low = T::Part::multiply(weight, of_h(1, half), low);
+                            let weight = weights.get(tile, pair, (1, PARTS), half);
+                            low = T::Part::multiply(weight, of_h(0, half), low);
                             products[tile] = [whole, low];
                         }
                     }
@@ -489,10 +342,8 @@ unsafe fn run<
             for tile in 0..TILES {
                 let at = of_warp + tile as u32 * 16;
                 let [mut product, low] = products[tile];
-                if in_parts {
-                    for i in 0..4 {
-                        product[i] = float::fma(low[i], LOW, product[i]);
-                    }
+                for i in 0..4 {
+                    product[i] = float::fma(low[i], LOW, product[i]);
                 }
                 sums.set(at, product[0]);
                 sums.set(at + pitch, product[1]);
@@ -524,13 +375,9 @@ unsafe fn run<
                 for gate in 0..GATES {
                     let at = at + gate as u32 * units;
                     let total = total(|part| sums.get(at + part * COLUMNS * pitch));
-                    if in_parts {
-                        let scaled = total * inverse(of_state.get(warp));
-                        let row = gate as u32 * units + own;
-                        of_hidden[gate] = float::fma(scaled, inverse(scales.get(row)), of_hidden[gate]);
-                    } else {
-                        of_hidden[gate] += total;
-                    }
+                    let scaled = total * inverse(of_state.get(warp));
+                    let row = gate as u32 * units + own;
+                    of_hidden[gate] = float::fma(scaled, inverse(scales.get(row)), of_hidden[gate]);
                 }
                 let own_state = sub * owners + tid;
                 let (before, c) = (of_h.get(own_state), if is_lstm { of_c.get(own_state) } else { 0.0 });
@@ -540,7 +387,7 @@ unsafe fn run<
                 let next_h = if active { next_h } else { before };
                 let next = warp::warp_shuffle_xor(u32::MAX, next_h, 1, warp::SIZE).0;
                 let last = step_index + 1 == p.steps;
-                if sends && !last {
+                if !last {
                     let at = own_word_at(after(slot), sub);
                     send(exchange, at, word_of(next_h, next));
                 }
@@ -597,30 +444,4 @@ unsafe fn most<T: Float>(h0: Global<T>, (first, count): (u32, u32), hidden: u32)
         base += BATCH * (WARPS * warp::SIZE) as usize;
     }
     warp::warp_reduce_max(u32::MAX, largest)
-}
-
-/// The sum of the warps' parts, by pairs: additions that wait for one another are three, not eight.
-#[inline(always)]
-pub(super) fn total(part: impl Fn(u32) -> f32) -> f32 {
-    const { assert!(WARPS == 8) };
-    let two = |i: u32| part(i) + part(i + 1);
-    (two(0) + two(2)) + (two(4) + two(6))
-}
-
-/// Has the thread's words poisoned, by `poison(slot, sub)`, of the slots that became free in the last period: those up to two
-/// before `slot`. Whoever has received all of the slot before has seen all blocks past the one before that.
-#[inline(always)]
-pub(super) fn clean(p: &Sequence, slot: u32, step: u32, poison: impl Fn(u32, u32)) {
-    let mut back = 2;
-    while back < p.ring.period + 2 {
-        let free = if slot >= back { slot - back } else { slot + p.ring.slots - back };
-        let mut sub = 0;
-        while sub < p.subs {
-            if step >= back {
-                poison(free, sub);
-            }
-            sub += 1;
-        }
-        back += 1;
-    }
 }

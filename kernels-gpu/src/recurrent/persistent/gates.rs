@@ -1,0 +1,238 @@
+//! What the warps that do the gates do: add up sums, compute gates, send h, write y.
+
+use super::halves::{EMPTY, FETCHED, FULL, Layout, Operands, SENT, THREADS};
+use super::inputs::Inputs;
+use super::{Sequence, WARPS, clean, total, units};
+use crate::recurrent::exchange::{CHUNK, CHUNK_WORDS, COLUMNS, POISON, send, word};
+use crate::recurrent::math::step;
+use crate::recurrent::{GRU, has};
+use cuda_std::bits;
+use cuda_std::prelude::*;
+
+/// Threads that do gates.
+pub(super) const OWNERS: u32 = 128;
+
+/// Rows of a unit that a thread has of each sub-batch.
+pub(super) const fn rows_of(units: u32) -> usize {
+    (units * COLUMNS / OWNERS) as usize
+}
+
+/// Does the gates of all sub-batches of all steps. A thread has a unit, and `ROWS` neighbouring rows of each sub-batch, as they lie
+/// in an accumulator: [`rows_of`] the block's units.
+///
+/// # Safety
+/// As [`sequence()`](fn@super::sequence); all [`OWNERS`] threads behind the first [`WARPS`] warps call, and these warps
+/// multiply.
+#[inline(always)]
+pub unsafe fn gates<T: Half, const GATES: usize, const TILES: usize, const ROWS: usize>(
+    of: Operands<T>,
+    p: &Sequence,
+    layout: Layout,
+) {
+    let units = const { units(GATES, TILES) };
+    let is_lstm = const { GATES != GRU };
+    let Operands { gx, bias, h0, c0, lengths, y, h_n, c_n, exchange } = of;
+    // An accumulator has, for each lane = row·4 + pair of columns, two columns of the row and two of the one eight behind: `ROWS`
+    // neighbours of these numbers are a thread's.
+    let me = thread::thread_idx_x() - WARPS * warp::SIZE;
+    let number = me * ROWS as u32;
+    let (below, pair, row, tile) = (number / 2 % 2, number / 4 % 4, number / 16 % 8, number / 128);
+    let first_unit = thread::block_idx_x() * units;
+    let unit = first_unit + tile * 16 + below * 8 + row;
+    let column = 2 * pair + number % 2;
+    let is_odd = row % 2 == 1;
+    // Of the units `unit & !1` and the next, a thread has the words of one column; of one row, that of the even unit.
+    let (word_column, sends) = if const { ROWS == 2 } { (column + row % 2, true) } else { (column, !is_odd) };
+    let first_row = thread::block_idx_y() * p.subs * COLUMNS;
+    let exists = |row: u32| unit < p.hidden && row < p.batch;
+
+    // SAFETY: the caller's contract. State is a thread's own; sums and gx are read behind a barrier that those who wrote
+    // them arrived at, and written again behind another.
+    unsafe {
+        let sums = Shared::<f32>::dynamic(0, WARPS * TILES as u32 * warp::SIZE * 4);
+        let state = p.subs * COLUMNS * units;
+        let of_h = Shared::<f32>::dynamic(layout.h, state);
+        let of_c = Shared::<f32>::dynamic(layout.c, if is_lstm { state } else { 0 });
+        let of_lengths = Shared::<i32>::dynamic(layout.lengths, p.subs * COLUMNS);
+        let time_of = |step: u32| if p.reverse == 0 { step } else { p.steps - 1 - step };
+        let next = |step: u32, sub: u32| if sub + 1 == p.subs { (step + 1, 0) } else { (step, sub + 1) };
+        let mut inputs = Inputs::<T, GATES, TILES>::new(gx, p, me, layout.gx);
+
+        let mut of_bias = [0.0; GATES];
+        for gate in 0..GATES {
+            let has = p.has & has::BIAS != 0 && unit < p.hidden;
+            let at = gate * p.hidden as usize + unit as usize;
+            of_bias[gate] = T::from_bits(bias.get_bits_if(has, at, 0)).to_f32();
+        }
+        let mut i = me;
+        while i < p.subs * COLUMNS {
+            let row = first_row + i;
+            let has = p.has & has::LENGTHS != 0 && row < p.batch;
+            of_lengths.set(i, lengths.get_bits_if(has, row as usize, p.steps) as i32);
+            i += OWNERS;
+        }
+
+        // An exchange has fewer than 2^32 words.
+        let own_word = unit / CHUNK * CHUNK_WORDS + word_column * (CHUNK / 2) + unit % CHUNK / 2;
+        let word_at = |slot: u32, sub: u32| {
+            let group = slot * thread::grid_dim_y() + thread::block_idx_y();
+            ((group * p.subs + sub) * p.ring.words + own_word) as usize
+        };
+        // Both units' h of the word's column.
+        let own_pair = |h: [f32; ROWS]| {
+            let given = if const { ROWS == 1 } || is_odd { h[0] } else { h[ROWS - 1] };
+            let got = warp::warp_shuffle_xor(u32::MAX, given, const { 16 / ROWS as u32 }, warp::SIZE).0;
+            if is_odd { [got, h[ROWS - 1]] } else { [h[0], got] }
+        };
+        let own_state = |sub: u32| sub * COLUMNS * units + number;
+        let state_at = |row: u32| row as usize * p.hidden as usize + unit as usize;
+        for sub in 0..p.subs {
+            let (mut h, mut c) = ([0.0; ROWS], [0.0; ROWS]);
+            for j in 0..ROWS {
+                let row = first_row + sub * COLUMNS + column + j as u32;
+                let of_state = |from: Global<T>, bit: u32| {
+                    T::from_bits(from.get_bits_if(exists(row) && p.has & bit != 0, state_at(row), 0)).to_f32()
+                };
+                h[j] = of_state(h0, has::H);
+                if is_lstm {
+                    c[j] = of_state(c0, has::C);
+                }
+            }
+            set(of_h, own_state(sub), h);
+            if is_lstm {
+                set(of_c, own_state(sub), c);
+            }
+            let [low, high] = own_pair(h);
+            if sends {
+                send(exchange, word_at(0, sub), word::<T>(low, high));
+            }
+        }
+
+        let (mut slot, mut sub, mut now) = (0, 0, 0);
+        while now < p.steps {
+            if sub == 0 && p.ring.period != 0 && slot & (p.ring.period - 1) == 0 {
+                clean(p, slot, now, |slot, sub| {
+                    if sends {
+                        send(exchange, word_at(slot, sub), POISON);
+                    }
+                });
+                thread::device_fence();
+            }
+            // What does not depend on the products, before they are waited for.
+            inputs.wait();
+            thread::sync_named(FETCHED, OWNERS);
+            let mut of_x = [[0.0; GATES]; ROWS];
+            let mut is_active = [false; ROWS];
+            let time = time_of(now);
+            for j in 0..ROWS {
+                let column = column + j as u32;
+                of_x[j] = inputs.get(column, unit - first_unit);
+                is_active[j] = (time as i32) < of_lengths.get(sub * COLUMNS + column);
+            }
+            let before: [f32; ROWS] = get(of_h, own_state(sub));
+            let c = if is_lstm { get(of_c, own_state(sub)) } else { [0.0; ROWS] };
+            // Into the buffer of the sub-batch before: behind the barrier all have read it.
+            inputs.fetch();
+            inputs.advance();
+
+            thread::sync_named(FULL, THREADS);
+            let mut of_hidden = [[0.0; GATES]; ROWS];
+            for gate in 0..GATES {
+                let mut parts = [[0.0; ROWS]; WARPS as usize];
+                for part in 0..WARPS as usize {
+                    let tiles = (part * TILES * 128) as u32 + gate as u32 * COLUMNS * units;
+                    parts[part] = get(sums, tiles + number);
+                }
+                for j in 0..ROWS {
+                    let sum = of_bias[gate] + total(|part| parts[part as usize][j]);
+                    // All sums first: their loads would otherwise wait for one another.
+                    of_hidden[j][gate] = f32::from_bits(bits::pinned(sum.to_bits()));
+                }
+            }
+            let (next_now, next_sub) = next(now, sub);
+            if next_now < p.steps {
+                thread::arrive_named(EMPTY, THREADS);
+            }
+            let (mut next_h, mut next_c, mut of_y) = (before, c, [0.0; ROWS]);
+            for j in 0..ROWS {
+                let (h, c) = step::<GATES>(of_x[j], of_hidden[j], before[j], c[j]);
+                // Computed in either case: behind a branch, one would wait for the other.
+                let h = f32::from_bits(bits::pinned(h.to_bits()));
+                if is_active[j] {
+                    (next_h[j], next_c[j], of_y[j]) = (h, c, h);
+                }
+            }
+            let [low, high] = own_pair(next_h);
+            let next_slot = if slot + 1 == p.ring.slots { 0 } else { slot + 1 };
+            if sends && now + 1 != p.steps {
+                send(exchange, word_at(next_slot, sub), word::<T>(low, high));
+            }
+            if p.subs == 1 && next_now < p.steps {
+                thread::arrive_named(SENT, THREADS);
+            }
+            set(of_h, own_state(sub), next_h);
+            if is_lstm {
+                set(of_c, own_state(sub), next_c);
+            }
+            let [low, high] = own_pair(of_y);
+            let row = first_row + sub * COLUMNS + word_column;
+            let at = i64::from(row) * p.y_row + i64::from(time) * p.y_time + i64::from(unit & !1);
+            let mut pack = [0; 4];
+            T::set_pair(&mut pack, 0, [low, high]);
+            y.set_4_if(sends && exists(row), at as usize, pack[0]);
+
+            if next_sub == 0 {
+                slot = next_slot;
+            }
+            (now, sub) = (next_now, next_sub);
+        }
+        for sub in 0..p.subs {
+            let h: [f32; ROWS] = get(of_h, own_state(sub));
+            let c = if is_lstm { get(of_c, own_state(sub)) } else { [0.0; ROWS] };
+            for j in 0..ROWS {
+                let row = first_row + sub * COLUMNS + column + j as u32;
+                if exists(row) {
+                    h_n.set(state_at(row), T::from_f32(h[j]));
+                    if is_lstm {
+                        c_n.set(state_at(row), T::from_f32(c[j]));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One float from element `at` on, or two that start at a multiple of 8 bytes.
+///
+/// # Safety
+/// They exist, and nobody writes them.
+#[inline(always)]
+unsafe fn get<const ROWS: usize>(from: Shared<f32>, at: u32) -> [f32; ROWS] {
+    let mut values = [0.0; ROWS];
+    // SAFETY: the caller's contract.
+    unsafe {
+        if const { ROWS == 2 } {
+            let [low, high] = from.get_8(at);
+            (values[0], values[ROWS - 1]) = (f32::from_bits(low), f32::from_bits(high));
+        } else {
+            values[0] = from.get(at);
+        }
+    }
+    values
+}
+
+/// Writes what [`get`] reads.
+///
+/// # Safety
+/// As there, and nobody reads them.
+#[inline(always)]
+unsafe fn set<const ROWS: usize>(to: Shared<f32>, at: u32, values: [f32; ROWS]) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if const { ROWS == 2 } {
+            to.set_8(at, [values[0].to_bits(), values[ROWS - 1].to_bits()]);
+        } else {
+            to.set(at, values[0]);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! gx on its way from memory to the warps that do the gates.
+
+use super::{Sequence, units};
+use crate::recurrent::exchange::COLUMNS;
+use crate::recurrent::has;
+use cuda_std::prelude::*;
+
+/// Sub-batches that gx is fetched ahead: memory takes longer than one.
+pub const AHEAD: u32 = 3;
+
+/// Elements from a row of a buffer to the next: whole packs, and threads of a warp read other banks in each row.
+const fn row_of(units: u32) -> u32 {
+    units + 8
+}
+
+/// Elements of all buffers.
+pub const fn elements(gates: usize, units: u32) -> u32 {
+    (AHEAD + 1) * gates as u32 * COLUMNS * row_of(units)
+}
+
+/// Buffers in shared memory, each of all gates and rows of a sub-batch, and which are next.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a, T, const GATES: usize, const TILES: usize> {
+    gx: Global<T>,
+    buffers: Shared<T>,
+    p: &'a Sequence,
+    /// Among the threads that do gates.
+    thread: u32,
+    /// Step and sub-batch to be fetched next, and where to.
+    next: (u32, u32),
+    target: u32,
+    /// The buffer to be read.
+    present: u32,
+}
+
+impl<'a, T: Half, const GATES: usize, const TILES: usize> Inputs<'a, T, GATES, TILES> {
+    /// With the first sub-batches on their way.
+    ///
+    /// # Safety
+    /// As [`Self::fetch`]; the launch gives [`elements`] from byte `first` on.
+    #[inline(always)]
+    pub unsafe fn new(gx: Global<T>, p: &'a Sequence, thread: u32, first: u32) -> Self {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let buffers = Shared::dynamic(first, const { elements(GATES, units(GATES, TILES)) });
+            let mut inputs = Inputs { gx, buffers, p, thread, next: (0, 0), target: 0, present: 0 };
+            while inputs.target < AHEAD {
+                inputs.fetch();
+            }
+            inputs
+        }
+    }
+
+    #[inline(always)]
+    fn place(buffer: u32, gate: u32, column: u32) -> u32 {
+        ((buffer * GATES as u32 + gate) * COLUMNS + column) * row_of(units(GATES, TILES))
+    }
+
+    /// Starts to fetch the next sub-batch, a pack a thread or a word of each gate, as a group of copies; behind the last step an
+    /// empty group.
+    ///
+    /// # Safety
+    /// gx is as [`sequence()`](fn@super::sequence) says, and in whole packs where `p` has that; all threads that do gates call, and have
+    /// read the sub-batch before the present one.
+    #[inline(always)]
+    pub unsafe fn fetch(&mut self) {
+        let (units, p) = (const { units(GATES, TILES) }, self.p);
+        let (step, sub) = self.next;
+        if step < p.steps {
+            let time = if p.reverse == 0 { step } else { p.steps - 1 - step };
+            let first_row = (thread::block_idx_y() * p.subs + sub) * COLUMNS;
+            let first_unit = thread::block_idx_x() * units;
+            let from = |column: u32, gate: u32, unit: u32| {
+                let row = time as usize * p.batch as usize + (first_row + column) as usize;
+                (row * GATES + gate as usize) * p.hidden as usize + (first_unit + unit) as usize
+            };
+            let exists =
+                |column: u32, unit: u32| first_unit + unit < p.hidden && first_row + column < p.batch;
+            let to = |column: u32, gate: u32, unit: u32| Self::place(self.target, gate, column) + unit;
+            // SAFETY: the caller's contract.
+            unsafe {
+                if p.has & has::PACKS != 0 {
+                    let packs = units / 8;
+                    let (unit, column) = (self.thread % packs * 8, self.thread / packs % COLUMNS);
+                    let gate = self.thread / packs / COLUMNS;
+                    if gate < GATES as u32 {
+                        let (to, from) = (to(column, gate, unit), from(column, gate, unit));
+                        self.buffers.copy_16_async(to, self.gx, from, exists(column, unit));
+                    }
+                } else {
+                    let words = units / 2;
+                    let (unit, column) = (self.thread % words * 2, self.thread / words);
+                    if column < COLUMNS {
+                        for gate in 0..GATES as u32 {
+                            let (to, from) = (to(column, gate, unit), from(column, gate, unit));
+                            self.buffers.copy_4_async(to, self.gx, from, exists(column, unit));
+                        }
+                    }
+                }
+            }
+        }
+        async_copy::commit();
+        self.next = if sub + 1 == p.subs { (step + 1, 0) } else { (step, sub + 1) };
+        self.target = if self.target == AHEAD { 0 } else { self.target + 1 };
+    }
+
+    /// Waits for what this thread has fetched of the present sub-batch; the other threads' is behind a barrier.
+    #[inline(always)]
+    pub fn wait(&self) {
+        async_copy::wait::<{ AHEAD - 1 }>();
+    }
+
+    /// All gates of a row and a unit of the block.
+    ///
+    /// # Safety
+    /// All threads have waited.
+    #[inline(always)]
+    pub unsafe fn get(&self, column: u32, unit: u32) -> [f32; GATES] {
+        let mut gates = [0.0; GATES];
+        for gate in 0..GATES {
+            let at = Self::place(self.present, gate as u32, column) + unit;
+            // SAFETY: the caller's contract.
+            gates[gate] = unsafe { self.buffers.get(at).to_f32() };
+        }
+        gates
+    }
+
+    /// Is done with the present sub-batch.
+    #[inline(always)]
+    pub fn advance(&mut self) {
+        self.present = if self.present == AHEAD { 0 } else { self.present + 1 };
+    }
+}

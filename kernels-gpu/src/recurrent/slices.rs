@@ -1,0 +1,115 @@
+//! The recurrent weights of a warp, 16-bit, as fragments: some in registers, the rest in shared memory.
+//!
+//! Chunks of 32 columns of a tile of 16 rows are counted through, all of a tile and then of the next: the first `HELD` are in
+//! registers. So of each column some fragments come from either, and loads have products in between.
+
+use super::exchange::CHUNK;
+use super::persistent::{WARPS, units};
+use super::weights::{Corner, fragments, rows};
+use cuda_std::bits;
+use cuda_std::prelude::*;
+
+/// Fragments of a warp, by chunk of a tile and half of it.
+#[derive(Clone, Copy)]
+pub struct Slices<const HELD: usize> {
+    held: [[[u32; 4]; 2]; HELD],
+    rest: Shared<u32>,
+}
+
+/// Bytes of shared memory of a block's weights that are not in registers.
+pub const fn rest_bytes(tiles: usize, pairs: usize, held: usize) -> u32 {
+    (tiles * pairs - held) as u32 * 2 * WARPS * warp::SIZE * 16
+}
+
+/// A pack, or zeros where it does not exist.
+#[inline(always)]
+fn masked(pack: Pack, exists: bool) -> Pack {
+    let mask = if exists { u32::MAX } else { 0 };
+    pack.map(|word| word & mask)
+}
+
+impl<const HELD: usize> Slices<HELD> {
+    /// Loads all rows of the block, of which shared memory holds the rest from byte `first` on.
+    ///
+    /// # Safety
+    /// `weight` has rows of `weight_row` elements, whole packs with zeros behind the units, for the gates of all `hidden`
+    /// units. The launch gives `first` and [`rest_bytes`]. What a thread writes there, it alone reads.
+    #[inline(always)]
+    pub unsafe fn load<T: Half, const GATES: usize, const TILES: usize, const PAIRS: usize>(
+        weight: Global<T>,
+        of: Corner,
+        first: u32,
+    ) -> Self {
+        let units = const { units(GATES, TILES) };
+        // Loads have no conditions of their own: they would be waited for one by one.
+        let packs = |tile: usize, pair: usize| {
+            rows(tile).map(|row| {
+                // SAFETY: `eight` gives packs that exist.
+                unsafe { weight.get_pack_if(true, of.eight(units, row, pair).0, 0) }
+            })
+        };
+        let mask = |[upper, lower]: [Pack; 2], tile: usize, pair: usize| {
+            let [has_upper, has_lower] = rows(tile).map(|row| of.eight(units, row, pair).1 > 0);
+            fragments(masked(upper, has_upper), masked(lower, has_lower))
+        };
+        // SAFETY: the caller's contract.
+        unsafe {
+            let rest = Shared::dynamic(first, const { rest_bytes(TILES, PAIRS, HELD) / 4 });
+            // A loop that stays one: unrolled, all loads would be in flight, for which there are too few registers.
+            let (mut pair, end) = (0, bits::opaque(PAIRS as u32) as usize);
+            while pair < end {
+                bits::no_unroll();
+                let mut loaded = [[[0; 4]; 2]; TILES];
+                for tile in const { HELD / PAIRS }..TILES {
+                    loaded[tile] = packs(tile, pair);
+                }
+                for tile in const { HELD / PAIRS }..TILES {
+                    let fragments = mask(loaded[tile], tile, pair);
+                    let chunk = tile * PAIRS + pair;
+                    if tile > const { HELD / PAIRS } || chunk >= HELD {
+                        for half in 0..2 {
+                            rest.set_pack(Self::place(chunk, half), fragments[half]);
+                        }
+                    }
+                }
+                pair += 1;
+            }
+            let mut held = [[[0; 4]; 2]; HELD];
+            for chunk in 0..HELD {
+                let [upper, lower] = packs(chunk / PAIRS, chunk % PAIRS);
+                held[chunk] = fragments(upper, lower);
+            }
+            if !of.has(units, const { PAIRS as u32 * CHUNK }) {
+                for chunk in 0..HELD {
+                    let exists = rows(chunk / PAIRS).map(|row| of.eight(units, row, chunk % PAIRS).1 > 0);
+                    let [upper, lower] = exists.map(|exists| if exists { u32::MAX } else { 0 });
+                    for half in 0..2 {
+                        let of = held[chunk][half];
+                        held[chunk][half] = [of[0] & upper, of[1] & lower, of[2] & upper, of[3] & lower];
+                    }
+                }
+            }
+            Slices { held, rest }
+        }
+    }
+
+    #[inline(always)]
+    fn place(chunk: usize, half: usize) -> u32 {
+        // Fragments of all warps in turn: the constant part of an address is large, and the rest one for all.
+        ((chunk - HELD) * 2 + half) as u32 * WARPS * warp::SIZE * 4 + thread::thread_idx_x() * 4
+    }
+
+    /// A fragment; indices are constants.
+    ///
+    /// # Safety
+    /// It was loaded.
+    #[inline(always)]
+    pub unsafe fn get(&self, chunk: usize, half: usize) -> [u32; 4] {
+        if chunk < HELD {
+            self.held[chunk][half]
+        } else {
+            // SAFETY: the caller's contract.
+            unsafe { self.rest.get_pack(Self::place(chunk, half)) }
+        }
+    }
+}
