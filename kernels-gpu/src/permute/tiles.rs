@@ -1,5 +1,5 @@
 //! Tiles of two dimensions, the fastest of x and the fastest of y, where runs of both begin and end at multiples of 16
-//! bytes: [`RUN`] bytes of each of `ROWS` rows of x. Where one of them has a small power of two for its extent, it makes one
+//! bytes: `RUN` bytes of each of `ROWS` rows of x. Where one of them has a small power of two for its extent, it makes one
 //! dimension with what follows it in memory, which need not lie as close on the other side. Small tiles of a fixed shape, all of whose loads are in flight before
 //! the first is stored: there is less to work out than for boxes (`turn`), and more blocks take turns.
 //!
@@ -7,7 +7,7 @@
 //! storing packs nor reading words meets a bank twice (bytes: twice).
 //!
 //! Launch: a block for each tile, with tiles along y's fastest dimension in x, tiles along x's in y, the other dimensions
-//! in z; `ROWS`·[`RUN`] bytes of dynamic shared memory.
+//! in z; `ROWS`·`RUN` bytes of dynamic shared memory.
 
 use super::boxes::{Digit, advanced};
 use super::turn::Turned;
@@ -15,14 +15,10 @@ use super::unit::Unit;
 use cuda_std::plain_parameter;
 use cuda_std::prelude::*;
 
-/// Bytes of a row of x in a tile.
-pub const RUN: usize = 128;
-/// Packs of it.
-const CHUNKS: u32 = (RUN / 16) as u32;
 /// Warps of a block.
 const WARPS: usize = 4;
-/// Rows that a block loads at once; those that make one dimension with others are at most so many.
-pub const AT_ONCE: usize = WARPS * 32 / CHUNKS as usize;
+/// The most rows that make one dimension with others; what a block loads at once is a multiple.
+pub const MOST_JOINED: usize = 16;
 /// The most packs that a thread loads.
 const MOST: usize = 4;
 
@@ -68,13 +64,23 @@ const _: () = assert!(size_of::<Tiles>() == 32 * MAX_INNER + 6 * 4 + 6 * 8);
 #[kernel(
     family = "permute",
     types = [u8, u16, u32, u64, Pack],
-    instances = [{ ROWS: 32; threads: 128 }, { ROWS: 64; threads: 128 }],
+    instances = [
+        { ROWS: 32, RUN: 128; threads: 128 },
+        { ROWS: 64, RUN: 128; threads: 128 },
+        { ROWS: 128, RUN: 64; threads: 128 },
+    ],
 )]
-pub unsafe fn tiled<T: Turned, const ROWS: usize>(x: Global<u8>, y: GlobalMut<u8>, p: Tiles) {
+pub unsafe fn tiled<T: Turned, const ROWS: usize, const RUN: usize>(
+    x: Global<u8>,
+    y: GlobalMut<u8>,
+    p: Tiles,
+) {
+    // Packs of a row of x, and rows that a block loads at once.
+    let (in_row, at_once) = const { ((RUN / 16) as u32, WARPS * 32 / (RUN / 16)) };
     let (per_pack, per_word) = const { (T::PER_PACK as u32, (T::Word::BYTES / T::BYTES) as u32) };
     let words_of_chunk = const { (16 / T::Word::BYTES) as u32 };
-    let place = |row: u32, chunk: u32| row * CHUNKS + (chunk ^ (row / per_pack % CHUNKS));
-    let (first_row, first_chunk) = (thread::block_idx_x() * ROWS as u32, thread::block_idx_y() * CHUNKS);
+    let place = |row: u32, chunk: u32| (row * in_row + chunk) ^ (row / per_pack % 8);
+    let (first_row, first_chunk) = (thread::block_idx_x() * ROWS as u32, thread::block_idx_y() * in_row);
     let (rows, chunks) = (p.rows - first_row, p.chunks - first_chunk);
     let (x_at, y_at) = p.others();
     // Tiles begin with the first element of what makes one dimension with others.
@@ -86,23 +92,23 @@ pub unsafe fn tiled<T: Turned, const ROWS: usize>(x: Global<u8>, y: GlobalMut<u8
     // memory has one thread before the barrier.
     unsafe {
         let staged = Shared::<u8>::dynamic(0, (ROWS * RUN) as u32);
-        let (row, chunk) = (thread::thread_idx_x() / CHUNKS, thread::thread_idx_x() % CHUNKS);
+        let (row, chunk) = (thread::thread_idx_x() / in_row, thread::thread_idx_x() % in_row);
         let within = row & ((1 << p.log_rows) - 1);
         let from = advanced(advanced(x_at, p.x_inner, within), p.x_row, row >> p.log_rows);
-        let (from, step) = (from + i64::from(16 * chunk), p.x_row * (AT_ONCE >> p.log_rows) as i64);
+        let (from, step) = (from + i64::from(16 * chunk), p.x_row * (at_once >> p.log_rows) as i64);
         let mut held = [[0; 4]; MOST];
-        for i in 0..const { ROWS / AT_ONCE } {
-            let when = (row + ((i * AT_ONCE) as u32) < rows) & (chunk < chunks);
+        for i in 0..const { ROWS * RUN / 16 / (WARPS * 32) } {
+            let when = (row + ((i * at_once) as u32) < rows) & (chunk < chunks);
             held[i] = x.get_pack_if(when, (from + i as i64 * step) as usize, 0);
         }
-        for i in 0..const { ROWS / AT_ONCE } {
-            staged.set_pack(16 * place(row + (i * AT_ONCE) as u32, chunk), held[i]);
+        for i in 0..const { ROWS * RUN / 16 / (WARPS * 32) } {
+            staged.set_pack(16 * place(row + (i * at_once) as u32, chunk), held[i]);
         }
         thread::sync_threads();
 
-        let Turns { lanes, along, all } = const { Turns::of::<T>(ROWS) };
+        let Turns { lanes, along, all } = const { Turns::of::<T>(ROWS, RUN) };
         let (lane, warp) = (warp::lane_id(), warp::warp_id());
-        for i in 0..const { Turns::of::<T>(ROWS).all.div_ceil(WARPS as u32) } {
+        for i in 0..const { Turns::of::<T>(ROWS, RUN).all.div_ceil(WARPS as u32) } {
             let turn = warp + i * WARPS as u32;
             if turn < all {
                 let pack = turn % along * lanes + lane % lanes;
@@ -138,10 +144,10 @@ struct Turns {
 }
 
 impl Turns {
-    const fn of<T: Turned>(rows: usize) -> Turns {
+    const fn of<T: Turned>(rows: usize, run: usize) -> Turns {
         let packs = (rows / T::PER_PACK) as u32;
         let lanes = if packs < 8 { packs } else { 8 };
-        let all = (rows * RUN / (T::PER_PACK * T::Word::BYTES)) as u32 / warp::SIZE;
+        let all = (rows * run / (T::PER_PACK * T::Word::BYTES)) as u32 / warp::SIZE;
         Turns { lanes, along: packs / lanes, all }
     }
 }

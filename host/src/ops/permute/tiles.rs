@@ -1,6 +1,6 @@
 //! Tiles of two dimensions for the kernel that has them in fixed shapes.
 
-use kernels_gpu::permute::{AT_ONCE, MAX_INNER, RUN, Tiles};
+use kernels_gpu::permute::{MAX_INNER, MOST_JOINED, Tiles};
 
 use super::boxes::{digit, filled};
 use super::simplify::{Dim, PACK};
@@ -11,8 +11,8 @@ use crate::launch::Grid;
 #[derive(Clone, Debug)]
 pub struct Tiled {
     pub params: Tiles,
-    /// Rows of x in a tile: what instances differ in.
-    pub rows: usize,
+    /// Which instance.
+    pub shape: Shape,
     /// Blocks along y's fastest dimension, x's fastest, and the others.
     pub blocks: [u64; 3],
     pub shared_bytes: usize,
@@ -24,8 +24,19 @@ pub struct Tiled {
     pub take: Vec<usize>,
 }
 
-/// Rows of x in a tile, of each instance.
-const ROWS: [usize; 2] = [32, 64];
+/// What the kernel's instances differ in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Rows of x in a tile.
+    pub rows: usize,
+    /// Bytes of each.
+    pub run: usize,
+}
+
+const SHAPES: [Shape; 3] =
+    [Shape { rows: 32, run: 128 }, Shape { rows: 64, run: 128 }, Shape { rows: 128, run: 64 }];
+/// The least run.
+const LEAST_RUN: usize = 64;
 
 /// The fastest dimension of x or of y, perhaps as one with what follows it in memory.
 #[derive(Clone, Copy, Debug)]
@@ -76,17 +87,18 @@ impl Tiled {
         // A word of shared memory has elements of one dimension, and a block loads rows of whole dimensions at once.
         let following = (0..dims.len()).find(|&dim| dims[dim].x as usize == dims[first].extent);
         let longer_run =
-            following.and_then(|dim| run.with(dims, dim, [4 / walk.x_size.min(4), RUN / walk.x_size / 2]));
-        let longer_out = last.checked_sub(1).and_then(|dim| out.with(dims, dim, [2, AT_ONCE]));
+            following.and_then(|dim| run.with(dims, dim, [4 / walk.x_size.min(4), LEAST_RUN / walk.x_size]));
+        let longer_out = last.checked_sub(1).and_then(|dim| out.with(dims, dim, [2, MOST_JOINED]));
         let runs = [Some(run), longer_run].into_iter().flatten();
         let both =
             runs.flat_map(|run| [Some(out), longer_out].into_iter().flatten().map(move |out| (run, out)));
-        let each = both.flat_map(|(run, out)| ROWS.map(|rows| Tiled::new(walk, run, out, rows)));
+        let each = both.flat_map(|(run, out)| SHAPES.map(|shape| Tiled::new(walk, run, out, shape)));
         each.flatten().collect()
     }
 
-    /// Tiles with so many rows; `None` where the kernel cannot have them.
-    fn new(walk: &Walk, run: Side, out: Side, rows: usize) -> Option<Tiled> {
+    /// Tiles of a shape; `None` where the kernel cannot have them.
+    fn new(walk: &Walk, run: Side, out: Side, shape: Shape) -> Option<Tiled> {
+        let Shape { rows, run: run_bytes } = shape;
         let (dims, size) = (walk.dims, walk.x_size);
         if walk.y_size != size || (0..dims.len()).any(|dim| run.has(dim) && out.has(dim)) {
             return None;
@@ -102,14 +114,14 @@ impl Tiled {
         }
         let mut take = vec![1; dims.len()];
         out.take(rows, &mut take);
-        run.take(RUN / size, &mut take);
+        run.take(run_bytes / size, &mut take);
         let bytes = |steps: isize| i64::try_from(steps as usize * size).ok();
         // The outermost last.
         let mut others = (0..dims.len()).rev().filter(|&dim| !out.has(dim) && !run.has(dim));
         let outermost = others.next_back();
         let inner: Vec<usize> = others.collect();
         let rest = inner.iter().chain(&outermost).map(|&dim| dims[dim].extent as u64).product();
-        let [along, across] = [out.extent.div_ceil(rows), (run.extent * size).div_ceil(RUN)];
+        let [along, across] = [out.extent.div_ceil(rows), (run.extent * size).div_ceil(run_bytes)];
         let blocks = [along as u64, across as u64, rest];
         if inner.len() > MAX_INNER || blocks[0] >= 1 << 31 || blocks[1].max(rest) > Grid::MAX_YZ.into() {
             return None;
@@ -137,11 +149,11 @@ impl Tiled {
                 y_inner: bytes(dims[run.fastest].y)?,
                 y_row: bytes(dims[run.outer()].y)?,
             },
-            rows,
+            shape,
             blocks,
-            shared_bytes: rows * RUN,
+            shared_bytes: rows * run_bytes,
             out_bytes: rows * size,
-            room: room * (across * RUN) as f64 / (run.extent * size) as f64,
+            room: room * (across * run_bytes) as f64 / (run.extent * size) as f64,
             take,
         })
     }
@@ -154,8 +166,9 @@ impl Tiled {
             64..128 => 0.01,
             _ => 0.0,
         };
+        let loads = if self.shape.run < 128 { 0.015 } else { 0.0 };
         // As of boxes.
         let spread = 132.0 / self.blocks.iter().product::<u64>() as f64;
-        (1.0 + stores) * self.room.sqrt() * (1.0 + spread)
+        (1.0 + stores + loads) * self.room.sqrt() * (1.0 + spread)
     }
 }
