@@ -3,9 +3,9 @@
 use super::layer::{Layer, at, product};
 use super::plan::{Choice, Plan};
 use super::walk::{Carried, Number, Operands, step_back};
-use super::{Kind, LayerGradients, block, dense, persistent};
+use super::{Kind, LayerGradients, block, dense, persistent, streamed};
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::launch::Grid;
 use crate::ops::linear::bias_gradient;
 use crate::ops::pointwise::with_float;
@@ -103,6 +103,11 @@ fn typed<T: Number>(
         match plan.choice {
             Choice::Block => block::walk_back(layer, plan, &walked)?,
             Choice::Persistent => persistent::walk_back(layer, plan, &walked)?,
+            Choice::Streamed => match streamed::walk_back(layer, plan, &walked) {
+                // The parts of the weights take as much memory as these.
+                Err(Error::OutOfMemory { .. }) => step_by_step::<T>(layer, &walked)?,
+                done => done?,
+            },
             Choice::Steps => step_by_step::<T>(layer, &walked)?,
         }
     }

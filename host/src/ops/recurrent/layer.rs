@@ -2,8 +2,8 @@
 
 use super::plan::{Choice, Plan};
 use super::walk::{Number, Operands, step};
-use super::{Kind, RecurrentWeights, block, dense, persistent};
-use crate::error::Result;
+use super::{Kind, RecurrentWeights, block, dense, persistent, streamed};
+use crate::error::{Error, Result};
 use crate::ops::matmul::{self, Matmul};
 use crate::ops::pointwise::with_float;
 use crate::ops::{self, Linear};
@@ -95,7 +95,12 @@ impl Layer<'_> {
         match plan.choice {
             Choice::Block => block::run(self, plan, &gx, results),
             Choice::Persistent => persistent::run(self, plan, &gx, results),
-            Choice::Steps => with_float!(gx.dtype(), T => self.steps::<T>(&gx, results)),
+            Choice::Streamed => match streamed::run(self, plan, &gx, results) {
+                // The parts of the weights take as much memory as these.
+                Err(Error::OutOfMemory { .. }) => self.by_steps(&gx, results),
+                done => done,
+            },
+            Choice::Steps => self.by_steps(&gx, results),
         }
     }
 
@@ -129,6 +134,10 @@ impl Layer<'_> {
             Some(c_n) => c_n.copy_from(&self.state(c)?),
             None => Ok(()),
         }
+    }
+
+    fn by_steps(&self, gx: &Tensor, results: Results) -> Result<()> {
+        with_float!(gx.dtype(), T => self.steps::<T>(gx, results))
     }
 
     /// A product and the gates for each step.

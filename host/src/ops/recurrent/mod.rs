@@ -16,6 +16,8 @@ mod persistent;
 mod plan;
 mod problem;
 mod sequence;
+mod streamed;
+mod tiling;
 mod walk;
 
 pub use cell::{
