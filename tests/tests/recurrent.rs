@@ -190,6 +190,47 @@ on_each_device! {
         check(&Network::random(device, shape, 9)?, Some(Choice::Streamed))
     }
 
+    /// As many steps and units as there are in use, of which the checker would take hours: launches that overlap, and memory that they share,
+    /// against a step at a time.
+    fn streamed_steps_that_overlap_are_right(device: &Device) -> Result<()> {
+        if !device.is_cuda() || !has_warpgroups(device) {
+            return Ok(());
+        }
+        for (kind, dtype, hidden) in [
+            (RecurrentKind::Gru, DType::F32, 2048), (RecurrentKind::Lstm, DType::F32, 1500), (RecurrentKind::Gru, DType::F16, 2304),
+        ] {
+            let network = Network::random(device, Shape::new(kind, dtype, [40, 64, 32, hidden]), 11)?;
+            let weights = network.weights();
+            let of = |choice| {
+                let parameters = Recurrent { choice: Some(choice), ..network.parameters(&weights) };
+                forward(kind, &network.x, &parameters)?.y.to_f64()
+            };
+            let want = of(Choice::Steps)?;
+            for turn in 0..3 {
+                assert_within(&of(Choice::Streamed)?, &want, |_| tolerance(dtype), format!("{kind} {dtype} {turn}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// On request, for f32 alone.
+    fn products_of_all_steps_may_be_rounded(device: &Device) -> Result<()> {
+        for kind in KINDS {
+            let network = Network::random(device, Shape::new(kind, DType::F32, [3, 5, 40, 24]), 8)?;
+            let weights = network.weights();
+            let parameters = Recurrent { tf32: true, ..network.parameters(&weights) };
+            let want = reference::recurrent(kind, &network.x, &parameters)?;
+            let got = forward(kind, &network.x, &parameters)?;
+            assert_within(&got.y.to_f64()?, &want.y, |_| 2e-3, format!("y of {kind}"));
+            let half = Network::random(device, Shape::new(kind, DType::F16, [3, 5, 40, 24]), 8)?;
+            let weights = half.weights();
+            let parameters = Recurrent { tf32: true, ..half.parameters(&weights) };
+            let refused = forward(kind, &half.x, &parameters).map(drop).expect_err("f16");
+            assert!(matches!(refused, Error::Parameter { arg: "tf32", .. }), "{refused}");
+        }
+        Ok(())
+    }
+
     fn a_step_at_a_time_is_right(device: &Device) -> Result<()> {
         for kind in KINDS {
             for i in 0..DTYPES.len() {

@@ -74,7 +74,8 @@ fn typed<T: Number>(
     let gx = layer.gx()?;
     let before = previous::<T>(layer, y)?;
     let flat = before.reshape(&[steps * batch, hidden])?;
-    let with_bias = Linear { bias: layer.weights.b_hh, ..Linear::default() };
+    let tf32 = layer.tf32;
+    let with_bias = Linear { bias: layer.weights.b_hh, tf32, ..Linear::default() };
     let gh = ops::linear(&flat, layer.weights.w_hh, &with_bias)?.reshape(&all)?;
     let cells = if is_lstm { Some(cells::<T>(layer, &gx, &gh)?) } else { None };
 
@@ -117,9 +118,11 @@ fn typed<T: Number>(
     let flat_of = |tensor: &Tensor| tensor.reshape(&[steps * batch, rows]);
     let (dgx, dgh) = (flat_of(&dgx)?, flat_of(&dgh)?);
     let addend = sum.map(|sum| sum.reshape(&[steps * batch, layer.x.shape()[2]])).transpose()?;
-    let dx = ops::matmul(&dgx, layer.weights.w_ih, &Matmul { c: addend.as_ref(), ..Matmul::default() })?;
-    let weight =
-        |d: &Tensor, of: &Tensor| ops::matmul(d, of, &Matmul { transpose_a: true, ..Matmul::default() });
+    let dx =
+        ops::matmul(&dgx, layer.weights.w_ih, &Matmul { c: addend.as_ref(), tf32, ..Matmul::default() })?;
+    let weight = |d: &Tensor, of: &Tensor| {
+        ops::matmul(d, of, &Matmul { transpose_a: true, tf32, ..Matmul::default() })
+    };
     let weights = LayerGradients {
         dw_ih: weight(&dgx, &layer.rows()?)?,
         dw_hh: weight(&dgh, &flat)?,

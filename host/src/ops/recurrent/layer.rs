@@ -23,6 +23,8 @@ pub struct Layer<'a> {
     pub c0: Option<&'a Tensor>,
     pub lengths: Option<&'a Tensor>,
     pub reverse: bool,
+    /// Operands of the products of all steps may be rounded to tf32.
+    pub tf32: bool,
 }
 
 /// What a layer gives.
@@ -65,7 +67,7 @@ impl Layer<'_> {
     /// x·w_ihᵀ + b_ih `[T, B, G·H]`: all steps' as one product.
     pub fn gx(&self) -> Result<Tensor> {
         let [steps, batch, hidden] = self.extents();
-        let with_bias = Linear { bias: self.weights.b_ih, ..Linear::default() };
+        let with_bias = Linear { bias: self.weights.b_ih, tf32: self.tf32, ..Linear::default() };
         ops::linear(&self.rows()?, self.weights.w_ih, &with_bias)?.reshape(&[
             steps,
             batch,

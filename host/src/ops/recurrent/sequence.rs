@@ -286,6 +286,7 @@ fn forward(op: &'static str, kind: Kind, x: &Tensor, parameters: &Recurrent) -> 
             c0: c0.as_ref(),
             lengths: here.lengths.as_ref(),
             reverse: direction == 1,
+            tf32: parameters.tf32,
         };
         layer.run(&plan, Results { y: &own, h_n: &h_n, c_n: c_n.as_ref() })?;
     }
@@ -354,6 +355,7 @@ fn gradients(
                 c0: c0.as_ref(),
                 lengths: here.lengths.as_ref(),
                 reverse: direction == 1,
+                tf32: parameters.tf32,
             };
             let upward = Upward { dy: dy.as_ref().map(part).transpose()?, dh: own(&dh_n)?, dc: own(&dc_n)? };
             let back = backward::run(&of, &plan, &part(y)?, upward, sum.as_ref())?;

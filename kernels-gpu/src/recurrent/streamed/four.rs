@@ -3,6 +3,7 @@
 use super::super::parts::{Parts, inverse, magnitude, scale};
 use super::super::quads::{load, store};
 use super::{StreamStep, TERMS};
+use cuda_std::bits;
 use cuda_std::prelude::*;
 
 /// Units of a thread.
@@ -40,6 +41,12 @@ pub unsafe fn load_four<T: Float, const WIDE: usize>(from: Global<T>, left: u32,
     }
 }
 
+/// The same numbers, which are loaded here: the compiler would load them where they are used, behind a wait.
+#[inline(always)]
+pub fn asked_for(values: [f32; 4]) -> [f32; 4] {
+    values.map(|value| f32::from_bits(bits::pinned(value.to_bits())))
+}
+
 /// Writes those that exist from `at` on, rounded.
 ///
 /// # Safety
@@ -62,27 +69,44 @@ pub unsafe fn store_four<T: Float, const WIDE: usize>(
     }
 }
 
-/// The sums of `splits` shares of `step` elements each, from `at` on.
+/// Shares that are asked for at a time.
+const fn flight(gates: usize) -> usize {
+    if gates == 1 { 8 } else { 4 }
+}
+
+/// Adds `splits` shares of `step` elements each, from `at(gate)` on, to each gate's sums; a few are asked for at a time.
 ///
 /// # Safety
 /// As [`load_four`], of each share.
 #[inline(always)]
-pub unsafe fn total<const WIDE: usize>(
+pub unsafe fn add_shares<const WIDE: usize, const GATES: usize>(
+    all: &mut [[f32; 4]; GATES],
     sums: Global<f32>,
     left: u32,
-    at: usize,
+    at: impl Fn(usize) -> usize,
     (splits, step): (u32, usize),
-) -> [f32; 4] {
-    let (mut all, mut split) = ([0.0; 4], 0);
-    while split < splits {
-        // SAFETY: the caller's contract.
-        let share = unsafe { load_four::<f32, WIDE>(sums, left, at + split as usize * step) };
-        for i in 0..4 {
-            all[i] += share[i];
+) {
+    let mut first = 0;
+    while first < splits {
+        let mut shares = [[[0.0; 4]; GATES]; 8];
+        for i in 0..const { flight(GATES) } {
+            let split = first + i as u32;
+            let left = if split < splits { left } else { 0 };
+            for gate in 0..GATES {
+                // SAFETY: the caller's contract.
+                shares[i][gate] =
+                    unsafe { load_four::<f32, WIDE>(sums, left, at(gate) + split as usize * step) };
+            }
         }
-        split += 1;
+        for i in 0..const { flight(GATES) } {
+            for gate in 0..GATES {
+                for j in 0..4 {
+                    all[gate][j] += shares[i][gate][j];
+                }
+            }
+        }
+        first += const { flight(GATES) } as u32;
     }
-    all
 }
 
 /// Where parts and their scales go.

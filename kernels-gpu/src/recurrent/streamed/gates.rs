@@ -10,7 +10,7 @@
 use super::super::math::step;
 use super::super::step::of_unit;
 use super::super::{GRU, has};
-use super::four::{FOUR, To, load_four, place, store_four, store_parts, total};
+use super::four::{FOUR, To, add_shares, asked_for, load_four, place, store_four, store_parts};
 use super::{StreamStep, Streamed, TERMS};
 use cuda_std::dependent;
 use cuda_std::prelude::*;
@@ -25,8 +25,8 @@ use cuda_std::prelude::*;
     requires = "sm_90a",
     types = [f32, f16, bf16],
     instances = [
-        { GATES: 3, WIDE: 0; threads: 128 }, { GATES: 3, WIDE: 1; threads: 128 },
-        { GATES: 4, WIDE: 0; threads: 128 }, { GATES: 4, WIDE: 1; threads: 128 },
+        { GATES: 3, WIDE: 0; threads: 128, min_blocks: 3 }, { GATES: 3, WIDE: 1; threads: 128, min_blocks: 3 },
+        { GATES: 4, WIDE: 0; threads: 128, min_blocks: 3 }, { GATES: 4, WIDE: 1; threads: 128, min_blocks: 3 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
@@ -50,9 +50,9 @@ pub unsafe fn stream_gates<T: Streamed, const GATES: usize, const WIDE: usize>(
     // SAFETY: the caller's contract.
     unsafe {
         for gate in 0..GATES {
-            of_x[gate] = load_four::<T, WIDE>(gx, left, at_gate(gate));
+            of_x[gate] = asked_for(load_four::<T, WIDE>(gx, left, at_gate(gate)));
             let left = if p.has & has::BIAS != 0 { left } else { 0 };
-            of_h[gate] = load_four::<T, WIDE>(bias, left, gate * hidden + unit as usize);
+            of_h[gate] = asked_for(load_four::<T, WIDE>(bias, left, gate * hidden + unit as usize));
         }
         let ends = left > 0 && p.has & has::LENGTHS != 0;
         let length = lengths.get_bits_if(ends, row as usize, i32::MAX as u32) as i32;
@@ -60,16 +60,11 @@ pub unsafe fn stream_gates<T: Streamed, const GATES: usize, const WIDE: usize>(
         dependent::wait();
         dependent::allow_next();
         let of_split = p.batch as usize * GATES * hidden;
-        for gate in 0..GATES {
-            let sum = total::<WIDE>(sums, left, at_gate(gate), (p.splits, of_split));
-            for i in 0..4 {
-                of_h[gate][i] += sum[i];
-            }
-        }
         let at = row as usize * hidden + unit as usize;
         let mut after = load_four::<f32, WIDE>(Global::from_raw(h.raw()), left, at);
         let left_of_c = if is_lstm { left } else { 0 };
         let mut after_c = load_four::<f32, WIDE>(Global::from_raw(c.raw()), left_of_c, at);
+        add_shares::<WIDE, GATES>(&mut of_h, sums, left, at_gate, (p.splits, of_split));
         let mut out = [0.0; 4];
         for i in 0..4 {
             let (next, next_c) = step(of_unit(&of_x, i), of_unit(&of_h, i), after[i], after_c[i]);

@@ -10,7 +10,7 @@
 use super::super::math::slopes;
 use super::super::step::of_unit;
 use super::super::{GRU, has};
-use super::four::{FOUR, To, load_four, place, store_four, store_parts, total};
+use super::four::{FOUR, To, add_shares, asked_for, load_four, place, store_four, store_parts};
 use super::{StreamStep, Streamed, TERMS};
 use cuda_std::dependent;
 use cuda_std::prelude::*;
@@ -25,8 +25,8 @@ use cuda_std::prelude::*;
     requires = "sm_90a",
     types = [f32, f16, bf16],
     instances = [
-        { GATES: 3, WIDE: 0; threads: 128 }, { GATES: 3, WIDE: 1; threads: 128 },
-        { GATES: 4, WIDE: 0; threads: 128 }, { GATES: 4, WIDE: 1; threads: 128 },
+        { GATES: 3, WIDE: 0; threads: 128, min_blocks: 3 }, { GATES: 3, WIDE: 1; threads: 128, min_blocks: 3 },
+        { GATES: 4, WIDE: 0; threads: 128, min_blocks: 3 }, { GATES: 4, WIDE: 1; threads: 128, min_blocks: 3 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
@@ -56,25 +56,26 @@ pub unsafe fn stream_gates_back<T: Streamed, const GATES: usize, const WIDE: usi
     // SAFETY: the caller's contract.
     unsafe {
         for gate in 0..GATES {
-            of_x[gate] = load_four::<T, WIDE>(gx, left, at_gate(gate));
-            of_h[gate] = load_four::<T, WIDE>(gh, left, at_gate(gate));
+            of_x[gate] = asked_for(load_four::<T, WIDE>(gx, left, at_gate(gate)));
+            of_h[gate] = asked_for(load_four::<T, WIDE>(gh, left, at_gate(gate)));
         }
-        let before = load_four::<T, WIDE>(h, left, at);
-        let before_c = load_four::<T, WIDE>(c, left_of_c, at);
+        let before = asked_for(load_four::<T, WIDE>(h, left, at));
+        let before_c = asked_for(load_four::<T, WIDE>(c, left_of_c, at));
         let ends = left > 0 && p.has & has::LENGTHS != 0;
         let length = lengths.get_bits_if(ends, row as usize, i32::MAX as u32) as i32;
         let active = (p.time as i32) < length;
         let left_of_y = if active && p.has & has::Y != 0 { left } else { 0 };
         let y_at = i64::from(row) * p.y_row + i64::from(unit);
-        let of_y = load_four::<T, WIDE>(dy, left_of_y, y_at as usize);
+        let of_y = asked_for(load_four::<T, WIDE>(dy, left_of_y, y_at as usize));
         dependent::wait();
         dependent::allow_next();
-        let mut of_h_next = total::<WIDE>(sums, left, at, (p.splits, p.batch as usize * hidden));
-        let carried = load_four::<f32, WIDE>(Global::from_raw(dh.raw()), left, at);
+        let mut of_h_next = load_four::<f32, WIDE>(Global::from_raw(dh.raw()), left, at);
         let mut of_c_next = load_four::<f32, WIDE>(Global::from_raw(dc.raw()), left_of_c, at);
+        let mut all = [of_h_next];
+        add_shares::<WIDE, 1>(&mut all, sums, left, |_| at, (p.splits, p.batch as usize * hidden));
+        [of_h_next] = all;
         let (mut to_x, mut to_h) = ([[0.0; 4]; GATES], [[0.0; 4]; GATES]);
         for i in 0..4 {
-            of_h_next[i] += carried[i];
             let given = (of_h_next[i] + of_y[i], of_c_next[i]);
             let of = slopes(of_unit(&of_x, i), of_unit(&of_h, i), (before[i], before_c[i]), given);
             if active && (i as u32) < left {

@@ -27,6 +27,9 @@ pub const STREAM_TURNS: u32 = 16;
 const WARPS: u32 = 4;
 /// Sums of a lane.
 const SUMS: usize = (COLUMNS / 2) as usize;
+/// Scales of the weights of a thread of a consumer, and of x at most.
+const OF_WEIGHTS: usize = (STREAM_ROWS * STREAM_TURNS / (WARPS * warp::SIZE)) as usize;
+const OF_X: usize = (COLUMNS * STREAM_TURNS / (2 * WARPS * warp::SIZE)) as usize;
 /// Packs of [`TERMS`] terms.
 const PACKS: u32 = TERMS / 8;
 
@@ -220,30 +223,34 @@ impl<const CONSUMERS: usize, const STAGES: usize> Stages<CONSUMERS, STAGES> {
     }
 }
 
-/// Copies `lines` lines of scales, of which as many as `exist` are there, with the consumers' threads: element `number` of a
-/// line is at `from(line, number)`, and goes to `to(line, number)`.
+/// Copies scales with the consumers' threads, `COUNT` each: number `i` is at `from(i)` and goes to `to(i)` where `there(i)` holds, and
+/// 0 where it does not. All loads come first.
 ///
 /// # Safety
 /// They exist.
 #[inline(always)]
-unsafe fn copy_scales(
+unsafe fn copy_scales<const COUNT: usize>(
     scales: Global<f32>,
     shared: Shared<f32>,
-    (lines, exist, length): (u32, u32, u32),
-    from: impl Fn(u32, u32) -> usize,
-    to: impl Fn(u32, u32) -> u32,
+    count: u32,
+    there: impl Fn(u32) -> bool,
+    from: impl Fn(u32) -> usize,
+    to: impl Fn(u32) -> u32,
 ) {
-    let (mut line, threads) = (thread::thread_idx_x(), thread::block_dim_x() - WARPS * warp::SIZE);
-    while line < lines {
-        for number in 0..STREAM_TURNS {
-            let there = (line < exist) & (number < length);
-            // SAFETY: the caller's contract; each thread has lines of its own.
-            unsafe {
-                let scale = scales.get_bits_if(there, if there { from(line, number) } else { 0 }, 0);
-                shared.set(to(line, number), f32::from_bits(scale));
+    let threads = thread::block_dim_x() - WARPS * warp::SIZE;
+    let number = |i: usize| thread::thread_idx_x() + i as u32 * threads;
+    let mut bits = [0; COUNT];
+    // SAFETY: the caller's contract; each number is one thread's.
+    unsafe {
+        for i in 0..COUNT {
+            let exists = number(i) < count && there(number(i));
+            bits[i] = scales.get_bits_if(exists, if exists { from(number(i)) } else { 0 }, 0);
+        }
+        for i in 0..COUNT {
+            if number(i) < count {
+                shared.set(to(number(i)), f32::from_bits(bits[i]));
             }
         }
-        line += threads;
     }
 }
 
@@ -289,12 +296,21 @@ unsafe fn run<T: Streamed, const CONSUMERS: usize, const STAGES: usize>(
         }
         tile::expect_slabs();
         if const { T::PARTS == 2 } && !is_producer {
-            let exist = p.rows.saturating_sub(corner.row);
-            let from = |line: u32, number: u32| {
-                (corner.row + line) as usize * p.chunks as usize + (corner.chunk + number) as usize
+            // By rows, as they lie; turned in shared memory, where eight rows are read at once.
+            let of = |number: u32| (number / STREAM_TURNS, number % STREAM_TURNS);
+            let there = |number: u32| {
+                let (line, turn) = of(number);
+                (corner.row + line < p.rows) & (turn < corner.turns)
             };
-            let to = |line: u32, number: u32| line * STREAM_TURNS + (number + line) % STREAM_TURNS;
-            copy_scales(of_w, stages.scales().0, (rows, exist, corner.turns), from, to);
+            let from = |number: u32| {
+                let (line, turn) = of(number);
+                (corner.row + line) as usize * p.chunks as usize + (corner.chunk + turn) as usize
+            };
+            let to = |number: u32| {
+                let (line, turn) = of(number);
+                line * STREAM_TURNS + (turn + line) % STREAM_TURNS
+            };
+            copy_scales::<OF_WEIGHTS>(of_w, stages.scales().0, rows * STREAM_TURNS, there, from, to);
         }
         dependent::wait();
         dependent::allow_next();
@@ -306,12 +322,18 @@ unsafe fn run<T: Streamed, const CONSUMERS: usize, const STAGES: usize>(
             }
         }
         if const { T::PARTS == 2 } && !is_producer {
-            let exist = p.batch - corner.column;
-            let from = |line: u32, number: u32| {
-                (corner.chunk + number) as usize * p.batch as usize + (corner.column + line) as usize
+            let of = |number: u32| (number % COLUMNS, number / COLUMNS);
+            let there = |number: u32| {
+                let (line, turn) = of(number);
+                (corner.column + line < p.batch) & (turn < corner.turns)
             };
-            let to = |line: u32, number: u32| number * COLUMNS + line;
-            copy_scales(of_x, stages.scales().1, (COLUMNS, exist, corner.turns), from, to);
+            let from = |number: u32| {
+                let (line, turn) = of(number);
+                (corner.chunk + turn) as usize * p.batch as usize + (corner.column + line) as usize
+            };
+            copy_scales::<OF_X>(of_x, stages.scales().1, COLUMNS * STREAM_TURNS, there, from, |number| {
+                number
+            });
         }
         thread::sync_threads();
         if is_producer {
