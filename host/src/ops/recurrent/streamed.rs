@@ -45,24 +45,25 @@ impl<T> Number for T where
 {
 }
 
-/// Parts of an operand: of the weights by lines, of what they are multiplied with by terms.
+/// Parts of an operand, the weights or what they are multiplied with.
 struct InParts {
-    /// `[parts, lines, terms]`, 16-bit.
+    /// `[parts, chunks, lines, TERMS]`, 16-bit.
     numbers: Tensor,
-    /// 1 over the scales, of f32.
+    /// 1 over the scales, of f32: `[chunks, lines]`.
     scales: Tensor,
 }
 
 impl InParts {
     fn uninit(device: &Device, dtype: DType, [lines, terms]: [usize; 2]) -> Result<InParts> {
         let of_part = if dtype == DType::F32 { DType::F16 } else { dtype };
-        let numbers = Tensor::uninit(device, of_part, &[parts(dtype), lines, terms])?;
-        let scales = if dtype == DType::F32 { lines * terms / TERMS as usize } else { 0 };
+        let chunks = terms / TERMS as usize;
+        let numbers = Tensor::uninit(device, of_part, &[parts(dtype), chunks, lines, TERMS as usize])?;
+        let scales = if dtype == DType::F32 { lines * chunks } else { 0 };
         Ok(InParts { numbers, scales: Tensor::uninit(device, DType::F32, &[scales])? })
     }
 
     /// Of a contiguous `[gates, lines, units]`: lines of all gates' units, each gate's padded with zeros.
-    fn of<T: Number>(whole: &Tensor, by_lines: bool) -> Result<InParts> {
+    fn of<T: Number>(whole: &Tensor) -> Result<InParts> {
         let &[gates, lines, units] = whole.shape() else { unreachable!("three dimensions") };
         let of = InParts::uninit(whole.device(), whole.dtype(), [lines, gates * padded(units)])?;
         let fours = padded(units) / FOUR;
@@ -71,7 +72,6 @@ impl InParts {
             gates: divisor(gates)?,
             lines: lines as u32,
             hidden: units as u32,
-            by_lines: by_lines.into(),
         };
         let together = units.is_multiple_of(FOUR)
             && whole.address().is_multiple_of((FOUR * whole.dtype().size()) as u64);
@@ -94,11 +94,16 @@ impl InParts {
         Ok(unsafe { GlobalMut::from_raw(self.numbers.raw_view()?) })
     }
 
+    fn extents(&self) -> [usize; 4] {
+        <[usize; 4]>::try_from(self.numbers.shape()).expect("four dimensions")
+    }
+
     /// For boxes of so many lines.
     fn map(&self, width: usize) -> Result<TensorMap> {
-        let &[parts, lines, terms] = self.numbers.shape() else { unreachable!("three dimensions") };
-        let matrix = Matrix { row: terms as i64, col: 1, outer: (lines * terms) as i64, inner: 0 };
-        map_of_operand(&self.numbers, &matrix, [lines, terms], [parts, 1], true, width as u32)
+        let [parts, chunks, lines, terms] = self.extents();
+        let of_chunk = (lines * terms) as i64;
+        let matrix = Matrix { row: terms as i64, col: 1, outer: chunks as i64 * of_chunk, inner: of_chunk };
+        map_of_operand(&self.numbers, &matrix, [lines, terms], [parts, chunks], true, width as u32)
     }
 }
 
@@ -125,15 +130,13 @@ struct Product {
 
 impl Product {
     fn new(dtype: DType, tiling: Tiling, weights: InParts, with: InParts) -> Result<Product> {
-        let (&[_, rows, terms], &[_, batch, _]) = (weights.numbers.shape(), with.numbers.shape()) else {
-            unreachable!("three dimensions")
-        };
+        let ([_, chunks, rows, _], [_, _, batch, _]) = (weights.extents(), with.extents());
         let maps = [weights.map(tiling.rows)?, with.map(STREAM_COLUMNS as usize)?];
         let sums = Tensor::uninit(with.numbers.device(), DType::F32, &[tiling.splits(), batch, rows])?;
         let p = StreamProduct {
             rows: rows as u32,
             batch: batch as u32,
-            chunks: (terms / TERMS as usize) as u32,
+            chunks: chunks as u32,
             turns: tiling.turns as u32,
         };
         Ok(Product { dtype, tiling, weights, with, maps, sums, p })
@@ -220,9 +223,9 @@ fn typed<T: Number>(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -
     let extents @ [steps, batch, hidden] = layer.extents();
     let (device, dtype) = (gx.device(), gx.dtype());
     let rows = layer.kind.gates() * hidden;
-    let weights = InParts::of::<T>(&dense(layer.weights.w_hh)?.reshape(&[1, rows, hidden])?, true)?;
+    let weights = InParts::of::<T>(&dense(layer.weights.w_hh)?.reshape(&[1, rows, hidden])?)?;
     let h0 = layer.state(layer.h0)?;
-    let state = InParts::of::<T>(&h0.reshape(&[1, batch, hidden])?, false)?;
+    let state = InParts::of::<T>(&h0.reshape(&[1, batch, hidden])?)?;
     let product = Product::new(dtype, tiling(plan), weights, state)?;
     let given = layer.given()?;
     let h = carried(&h0)?;
@@ -276,7 +279,7 @@ pub fn walk_back(layer: &Layer, plan: &Plan, walked: &Walked) -> Result<()> {
 fn typed_back<T: Number>(layer: &Layer, plan: &Plan, walked: &Walked) -> Result<()> {
     let extents @ [steps, batch, hidden] = layer.extents();
     let (device, dtype, gates) = (walked.gx.device(), walked.gx.dtype(), layer.kind.gates());
-    let weights = InParts::of::<T>(&layer.turned()?.reshape(&[gates, hidden, hidden])?, true)?;
+    let weights = InParts::of::<T>(&layer.turned()?.reshape(&[gates, hidden, hidden])?)?;
     let slopes = InParts::uninit(device, dtype, [batch, gates * padded(hidden)])?;
     let product = Product::new(dtype, tiling(plan), weights, slopes)?;
     let given = [(walked.dy.is_some(), has::Y), (layer.lengths.is_some(), has::LENGTHS)];

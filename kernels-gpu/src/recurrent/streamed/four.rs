@@ -3,7 +3,6 @@
 use super::super::parts::{Parts, inverse, magnitude, scale};
 use super::super::quads::{load, store};
 use super::{StreamStep, TERMS};
-use cuda_std::bits;
 use cuda_std::prelude::*;
 
 /// Units of a thread.
@@ -39,12 +38,6 @@ pub unsafe fn load_four<T: Float, const WIDE: usize>(from: Global<T>, left: u32,
         }
         values
     }
-}
-
-/// The same numbers, which are loaded here: the compiler would load them where they are used, behind a wait.
-#[inline(always)]
-pub fn asked_for(values: [f32; 4]) -> [f32; 4] {
-    values.map(|value| f32::from_bits(bits::pinned(value.to_bits())))
 }
 
 /// Writes those that exist from `at` on, rounded.
@@ -109,23 +102,27 @@ pub unsafe fn add_shares<const WIDE: usize, const GATES: usize>(
     }
 }
 
-/// Where parts and their scales go.
+/// Where parts and their scales go, chunk by chunk of [`TERMS`] terms.
 #[derive(Clone, Copy)]
 pub struct To {
-    /// A matrix for each part, two terms a word.
+    /// `[PARTS, chunks, lines, TERMS]`, two terms a word.
     pub parts: GlobalMut<u32>,
-    /// Terms of a matrix.
-    pub terms: usize,
-    /// 1 over the scale of each [`TERMS`] neighbours; nothing for types that are multiplied as they are.
+    /// 1 over the scale, `[chunks, lines]`; nothing for types that are multiplied as they are.
     pub scales: GlobalMut<f32>,
+    /// Lines.
+    pub lines: u32,
+    /// Chunks of a line.
+    pub chunks: u32,
 }
 
-/// Writes the thread's four numbers as parts from term `at` on, and their scale at `at_scale`.
+/// Writes the thread's four numbers as parts of a line from a term on, and their scale.
 ///
 /// # Safety
-/// All lanes call, [`TERMS`] neighbours' together; where `when` holds, the terms exist.
+/// All lanes call, those of a chunk together; where `when` holds, line and term exist.
 #[inline(always)]
-pub unsafe fn store_parts<T: Parts>(to: To, when: bool, at: usize, at_scale: usize, values: [f32; 4]) {
+pub unsafe fn store_parts<T: Parts>(to: To, when: bool, (line, term): (u32, u32), values: [f32; 4]) {
+    let chunk = (term / TERMS) as usize * to.lines as usize + line as usize;
+    let of_part = to.chunks as usize * to.lines as usize * TERMS as usize;
     // SAFETY: the caller's contract.
     unsafe {
         let mut left = values;
@@ -135,7 +132,7 @@ pub unsafe fn store_parts<T: Parts>(to: To, when: bool, at: usize, at_scale: usi
             let by = scale(most);
             left = left.map(|value| value * by);
             let first = warp::lane_id() % LANES as u32 == 0;
-            to.scales.set_if(when && first, at_scale, inverse(by));
+            to.scales.set_if(when && first, chunk, inverse(by));
         }
         for part in 0..const { T::PARTS } {
             let mut pack = [0; 4];
@@ -145,7 +142,8 @@ pub unsafe fn store_parts<T: Parts>(to: To, when: bool, at: usize, at_scale: usi
                 left[2 * i] -= low;
                 left[2 * i + 1] -= high;
             }
-            to.parts.set_8_if(when, (part * to.terms + at) / 2, [pack[0], pack[1]]);
+            let at = part * of_part + chunk * TERMS as usize + (term % TERMS) as usize;
+            to.parts.set_8_if(when, at / 2, [pack[0], pack[1]]);
         }
     }
 }

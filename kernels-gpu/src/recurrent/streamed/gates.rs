@@ -10,7 +10,7 @@
 use super::super::math::step;
 use super::super::step::of_unit;
 use super::super::{GRU, has};
-use super::four::{FOUR, To, add_shares, asked_for, load_four, place, store_four, store_parts};
+use super::four::{FOUR, To, add_shares, load_four, place, store_four, store_parts};
 use super::{StreamStep, Streamed, TERMS};
 use cuda_std::dependent;
 use cuda_std::prelude::*;
@@ -19,7 +19,7 @@ use cuda_std::prelude::*;
 ///
 /// # Safety
 /// The operands that `p.has` names and the others are as the module says, `parts` and `scales` as those of
-/// [`take_apart()`](fn@super::take_apart) with scales by terms; with `WIDE` four units go together. The grid covers them.
+/// [`take_apart()`](fn@super::take_apart); with `WIDE` four units go together. The grid covers them.
 #[kernel(
     family = "recurrent_hopper",
     requires = "sm_90a",
@@ -50,9 +50,9 @@ pub unsafe fn stream_gates<T: Streamed, const GATES: usize, const WIDE: usize>(
     // SAFETY: the caller's contract.
     unsafe {
         for gate in 0..GATES {
-            of_x[gate] = asked_for(load_four::<T, WIDE>(gx, left, at_gate(gate)));
+            of_x[gate] = load_four::<T, WIDE>(gx, left, at_gate(gate));
             let left = if p.has & has::BIAS != 0 { left } else { 0 };
-            of_h[gate] = asked_for(load_four::<T, WIDE>(bias, left, gate * hidden + unit as usize));
+            of_h[gate] = load_four::<T, WIDE>(bias, left, gate * hidden + unit as usize);
         }
         let ends = left > 0 && p.has & has::LENGTHS != 0;
         let length = lengths.get_bits_if(ends, row as usize, i32::MAX as u32) as i32;
@@ -79,8 +79,7 @@ pub unsafe fn stream_gates<T: Streamed, const GATES: usize, const WIDE: usize>(
         let at = i64::from(row) * p.y_row + i64::from(unit);
         store_four::<T, WIDE>(y, left, at as usize, out);
         let exists = thread::index_1d() < u64::from(p.batch) * u64::from(p.fours.value());
-        let to = To { parts, terms: p.batch as usize * padded as usize, scales };
-        let at = row as usize * padded as usize + unit as usize;
-        store_parts::<T>(to, exists, at, (unit / TERMS * p.batch + row) as usize, after);
+        let to = To { parts, scales, lines: p.batch, chunks: padded / TERMS };
+        store_parts::<T>(to, exists, (row, unit), after);
     }
 }

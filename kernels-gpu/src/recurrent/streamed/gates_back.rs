@@ -1,7 +1,7 @@
 //! The gradient of a step's gates, behind the product of the step after it.
 //!
 //! The gradient of h' is the sum of dh, dy and what comes through gh of the step after, sums `[splits, batch, hidden]`; see
-//! [`gates_backward()`](fn@super::super::gates_backward). dgh also goes out as parts, `[PARTS, batch, GATES·padded]`.
+//! [`gates_backward()`](fn@super::super::gates_backward). dgh also goes out as parts, of which terms are those of all gates in turn, padded.
 //!
 //! Launch: as [`stream_gates()`](fn@super::stream_gates).
 //!
@@ -10,7 +10,7 @@
 use super::super::math::slopes;
 use super::super::step::of_unit;
 use super::super::{GRU, has};
-use super::four::{FOUR, To, add_shares, asked_for, load_four, place, store_four, store_parts};
+use super::four::{FOUR, To, add_shares, load_four, place, store_four, store_parts};
 use super::{StreamStep, Streamed, TERMS};
 use cuda_std::dependent;
 use cuda_std::prelude::*;
@@ -56,17 +56,17 @@ pub unsafe fn stream_gates_back<T: Streamed, const GATES: usize, const WIDE: usi
     // SAFETY: the caller's contract.
     unsafe {
         for gate in 0..GATES {
-            of_x[gate] = asked_for(load_four::<T, WIDE>(gx, left, at_gate(gate)));
-            of_h[gate] = asked_for(load_four::<T, WIDE>(gh, left, at_gate(gate)));
+            of_x[gate] = load_four::<T, WIDE>(gx, left, at_gate(gate));
+            of_h[gate] = load_four::<T, WIDE>(gh, left, at_gate(gate));
         }
-        let before = asked_for(load_four::<T, WIDE>(h, left, at));
-        let before_c = asked_for(load_four::<T, WIDE>(c, left_of_c, at));
+        let before = load_four::<T, WIDE>(h, left, at);
+        let before_c = load_four::<T, WIDE>(c, left_of_c, at);
         let ends = left > 0 && p.has & has::LENGTHS != 0;
         let length = lengths.get_bits_if(ends, row as usize, i32::MAX as u32) as i32;
         let active = (p.time as i32) < length;
         let left_of_y = if active && p.has & has::Y != 0 { left } else { 0 };
         let y_at = i64::from(row) * p.y_row + i64::from(unit);
-        let of_y = asked_for(load_four::<T, WIDE>(dy, left_of_y, y_at as usize));
+        let of_y = load_four::<T, WIDE>(dy, left_of_y, y_at as usize);
         dependent::wait();
         dependent::allow_next();
         let mut of_h_next = load_four::<f32, WIDE>(Global::from_raw(dh.raw()), left, at);
@@ -90,16 +90,13 @@ pub unsafe fn stream_gates_back<T: Streamed, const GATES: usize, const WIDE: usi
         store_four::<f32, WIDE>(dh, left, at, of_h_next);
         store_four::<f32, WIDE>(dc, left_of_c, at, of_c_next);
         let exists = thread::index_1d() < u64::from(p.batch) * u64::from(p.fours.value());
-        let terms = GATES * padded as usize;
-        let to = To { parts, terms: p.batch as usize * terms, scales };
+        let to = To { parts, scales, lines: p.batch, chunks: GATES as u32 * padded / TERMS };
         for gate in 0..GATES {
             store_four::<T, WIDE>(dgx, left, at_gate(gate), to_x[gate]);
             if !is_lstm {
                 store_four::<T, WIDE>(dgh, left, at_gate(gate), to_h[gate]);
             }
-            let term = gate * padded as usize + unit as usize;
-            let at_scale = term / TERMS as usize * p.batch as usize + row as usize;
-            store_parts::<T>(to, exists, row as usize * terms + term, at_scale, to_h[gate]);
+            store_parts::<T>(to, exists, (row, gate as u32 * padded + unit), to_h[gate]);
         }
     }
 }

@@ -67,8 +67,8 @@ plain_parameter!(StreamProduct);
 /// Multiplies 16-bit numbers, which have no scales.
 ///
 /// # Safety
-/// The maps are of the weights `[1, rows, terms]`, with boxes of the block's rows, and of x `[1, batch, terms]`, with boxes of [`STREAM_COLUMNS`]
-/// rows, both of [`TERMS`] terms; `sums` is `[splits, batch, rows]`; the grid is as the module says.
+/// The maps are of the weights `[1, chunks, rows, TERMS]`, with boxes of the block's rows, and of x `[1, chunks, batch, TERMS]`, with boxes of
+/// [`STREAM_COLUMNS`] rows, both of one chunk; `sums` is `[splits, batch, rows]`; the grid is as the module says.
 #[kernel(
     family = "recurrent_hopper",
     requires = "sm_90a",
@@ -94,7 +94,7 @@ pub unsafe fn stream_product<T: Streamed, const CONSUMERS: usize, const STAGES: 
 /// [`stream_product()`](fn@stream_product) of f32 in two parts.
 ///
 /// # Safety
-/// As there, with two matrices behind one another instead of one, and 1 over their scales: of the weights `[rows, chunks]`, of x `[chunks, batch]`.
+/// As there, with two matrices behind one another instead of one, and 1 over their scales, `[chunks, rows]` and `[chunks, batch]`.
 #[kernel(
     family = "recurrent_hopper",
     requires = "sm_90a",
@@ -180,7 +180,7 @@ impl<const CONSUMERS: usize, const STAGES: usize> Stages<CONSUMERS, STAGES> {
         unsafe { Tile::dynamic_slabs(first + part * COLUMNS * line_bytes(1), COLUMNS, PACKS) }
     }
 
-    /// 1 over the scales of the weights, by rows and turns, and of x, by turns and columns.
+    /// 1 over the scales of the weights, by turns and rows, and of x, by turns and columns.
     ///
     /// # Safety
     /// As [`Self::new`]; there are scales.
@@ -203,7 +203,7 @@ impl<const CONSUMERS: usize, const STAGES: usize> Stages<CONSUMERS, STAGES> {
         unsafe {
             full.arrive_expecting(stream_stage_bytes(self.parts, CONSUMERS as u32));
             for part in 0..self.parts {
-                let at = [((corner.chunk + turn) * TERMS) as i32, corner.row as i32, 0, part as i32];
+                let at = [0, corner.row as i32, (corner.chunk + turn) as i32, part as i32];
                 self.weights::<T>(stage, part).shared().load_box(0, map, at, full);
             }
         }
@@ -216,15 +216,15 @@ impl<const CONSUMERS: usize, const STAGES: usize> Stages<CONSUMERS, STAGES> {
     #[inline(always)]
     unsafe fn fetch_x<T: Half>(self, stage: u32, map: TensorMap, corner: Corner, turn: u32) {
         for part in 0..self.parts {
-            let at = [((corner.chunk + turn) * TERMS) as i32, corner.column as i32, 0, part as i32];
+            let at = [0, corner.column as i32, (corner.chunk + turn) as i32, part as i32];
             // SAFETY: the caller's contract.
             unsafe { self.of_x::<T>(stage, part).shared().load_box(0, map, at, self.full(stage)) };
         }
     }
 }
 
-/// Copies scales with the consumers' threads, `COUNT` each: number `i` is at `from(i)` and goes to `to(i)` where `there(i)` holds, and
-/// 0 where it does not. All loads come first.
+/// Copies the scales of so many of the block's lines, of (the first, all there are), with the consumers' threads, `COUNT` each; those of lines
+/// and turns beyond are 0. All loads come first.
 ///
 /// # Safety
 /// They exist.
@@ -232,10 +232,9 @@ impl<const CONSUMERS: usize, const STAGES: usize> Stages<CONSUMERS, STAGES> {
 unsafe fn copy_scales<const COUNT: usize>(
     scales: Global<f32>,
     shared: Shared<f32>,
-    count: u32,
-    there: impl Fn(u32) -> bool,
-    from: impl Fn(u32) -> usize,
-    to: impl Fn(u32) -> u32,
+    width: u32,
+    (first, lines): (u32, u32),
+    corner: Corner,
 ) {
     let threads = thread::block_dim_x() - WARPS * warp::SIZE;
     let number = |i: usize| thread::thread_idx_x() + i as u32 * threads;
@@ -243,12 +242,14 @@ unsafe fn copy_scales<const COUNT: usize>(
     // SAFETY: the caller's contract; each number is one thread's.
     unsafe {
         for i in 0..COUNT {
-            let exists = number(i) < count && there(number(i));
-            bits[i] = scales.get_bits_if(exists, if exists { from(number(i)) } else { 0 }, 0);
+            let (turn, line) = (number(i) / width, first + number(i) % width);
+            let exists = (turn < corner.turns) & (line < lines);
+            let at = (corner.chunk + turn) as usize * lines as usize + line as usize;
+            bits[i] = scales.get_bits_if(exists, if exists { at } else { 0 }, 0);
         }
         for i in 0..COUNT {
-            if number(i) < count {
-                shared.set(to(number(i)), f32::from_bits(bits[i]));
+            if number(i) < width * STREAM_TURNS {
+                shared.set(number(i), f32::from_bits(bits[i]));
             }
         }
     }
@@ -296,21 +297,7 @@ unsafe fn run<T: Streamed, const CONSUMERS: usize, const STAGES: usize>(
         }
         tile::expect_slabs();
         if const { T::PARTS == 2 } && !is_producer {
-            // By rows, as they lie; turned in shared memory, where eight rows are read at once.
-            let of = |number: u32| (number / STREAM_TURNS, number % STREAM_TURNS);
-            let there = |number: u32| {
-                let (line, turn) = of(number);
-                (corner.row + line < p.rows) & (turn < corner.turns)
-            };
-            let from = |number: u32| {
-                let (line, turn) = of(number);
-                (corner.row + line) as usize * p.chunks as usize + (corner.chunk + turn) as usize
-            };
-            let to = |number: u32| {
-                let (line, turn) = of(number);
-                line * STREAM_TURNS + (turn + line) % STREAM_TURNS
-            };
-            copy_scales::<OF_WEIGHTS>(of_w, stages.scales().0, rows * STREAM_TURNS, there, from, to);
+            copy_scales::<OF_WEIGHTS>(of_w, stages.scales().0, rows, (corner.row, p.rows), corner);
         }
         dependent::wait();
         dependent::allow_next();
@@ -322,18 +309,7 @@ unsafe fn run<T: Streamed, const CONSUMERS: usize, const STAGES: usize>(
             }
         }
         if const { T::PARTS == 2 } && !is_producer {
-            let of = |number: u32| (number % COLUMNS, number / COLUMNS);
-            let there = |number: u32| {
-                let (line, turn) = of(number);
-                (corner.column + line < p.batch) & (turn < corner.turns)
-            };
-            let from = |number: u32| {
-                let (line, turn) = of(number);
-                (corner.chunk + turn) as usize * p.batch as usize + (corner.column + line) as usize
-            };
-            copy_scales::<OF_X>(of_x, stages.scales().1, COLUMNS * STREAM_TURNS, there, from, |number| {
-                number
-            });
+            copy_scales::<OF_X>(of_x, stages.scales().1, COLUMNS, (corner.column, p.batch), corner);
         }
         thread::sync_threads();
         if is_producer {
@@ -399,7 +375,7 @@ unsafe fn multiply<T: Streamed, const CONSUMERS: usize, const STAGES: usize>(
                 stages.empty(stage).arrive_if(lane == 0);
                 let row = warp * 16 + lane / 4;
                 let by_row =
-                    [row, row + 8].map(|row| scales_w.get(row * STREAM_TURNS + (turn + row) % STREAM_TURNS));
+                    [row, row + 8].map(|row| scales_w.get(turn * Stages::<CONSUMERS, STAGES>::ROWS + row));
                 // Two columns at a time: the sums of both leave few registers.
                 for pair in 0..SUMS / 4 {
                     let column = turn * COLUMNS + pair as u32 * 8 + lane % 4 * 2;

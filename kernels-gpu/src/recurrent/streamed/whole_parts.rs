@@ -1,6 +1,8 @@
 //! What is multiplied at each step, made once: the weights, and the initial state.
 //!
-//! `source` is `[gates, lines, hidden]`, contiguous; its parts are `[PARTS, lines, gates·padded]`, with zeros behind the units of each gate.
+//! `source` is `[gates, lines, hidden]`, contiguous; its parts are `[PARTS, chunks, lines, TERMS]`, of lines of all gates' units with zeros
+//! behind those of each gate. So the lines of a chunk are neighbours: a block's share of weights, 128 bytes of each of many lines, would come from
+//! memory at half its speed if the lines lay behind one another.
 //!
 //! Launch: 1-D grid, a thread for each four terms.
 //!
@@ -24,15 +26,13 @@ pub struct TakeApart {
     pub lines: u32,
     /// Units.
     pub hidden: u32,
-    /// Scales lie by lines, [`TERMS`] terms behind one another, or by terms.
-    pub by_lines: u32,
 }
 plain_parameter!(TakeApart);
 
 /// Takes numbers apart.
 ///
 /// # Safety
-/// The tensors are as the module says, with a scale for each line and [`TERMS`] of its terms if there are two parts; with `WIDE` lines are
+/// The tensors are as the module says, with a scale for each line of a chunk if there are two parts; with `WIDE` lines are
 /// whole packs. The grid has a thread for each four terms, fewer than 2³¹.
 #[kernel(
     family = "recurrent_hopper",
@@ -57,18 +57,10 @@ pub unsafe fn take_apart<T: Streamed, const WIDE: usize>(
     let left = if inside && unit < p.hidden { (p.hidden - unit).min(FOUR) } else { 0 };
     let from = (gate as usize * p.lines as usize + line as usize) * p.hidden as usize + unit as usize;
     let term = gate * fours * FOUR + unit;
-    let number = (term / TERMS) as usize;
-    let chunks = fours_of_line / (TERMS / FOUR) as usize;
-    let at_scale = if p.by_lines != 0 {
-        line as usize * chunks + number
-    } else {
-        number * p.lines as usize + line as usize
-    };
-    let to = To { parts, terms: all * FOUR as usize, scales };
-    let at = line as usize * fours_of_line * FOUR as usize + term as usize;
+    let chunks = fours * gates / (TERMS / FOUR);
     // SAFETY: the caller's contract; fours of a line are whole multiples of those that share a scale.
     unsafe {
         let values = load_four::<T, WIDE>(source, left, from);
-        store_parts::<T>(to, inside, at, at_scale, values);
+        store_parts::<T>(To { parts, scales, lines: p.lines, chunks }, inside, (line, term), values);
     }
 }
