@@ -17,7 +17,7 @@ pub fn place(p: &StreamStep) -> (u32, u32, u32) {
     let inside = index < u64::from(p.batch) * u64::from(p.fours.value());
     let (row, four) = p.fours.div_rem(if inside { index as u32 } else { 0 });
     let unit = four * FOUR;
-    let left = if unit < p.hidden { p.hidden - unit } else { 0 };
+    let left = p.hidden.saturating_sub(unit);
     (row, unit, if inside { left.min(FOUR) } else { 0 })
 }
 
@@ -131,7 +131,7 @@ pub unsafe fn store_parts<T: Parts>(to: To, when: bool, (line, term): (u32, u32)
             let most = warp::max::<f32, LANES>(a.max(b).max(c.max(d)));
             let by = scale(most);
             left = left.map(|value| value * by);
-            let first = warp::lane_id() % LANES as u32 == 0;
+            let first = warp::lane_id().is_multiple_of(LANES as u32);
             to.scales.set_if(when && first, chunk, inverse(by));
         }
         for part in 0..const { T::PARTS } {
