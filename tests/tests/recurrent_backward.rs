@@ -101,6 +101,26 @@ on_each_device! {
         Ok(())
     }
 
+    /// On request: numbers of 11 bits.
+    fn products_of_all_steps_may_be_rounded(device: &Device) -> Result<()> {
+        for kind in KINDS {
+            let network = Network::random(device, Shape::new(kind, DType::F32, [3, 5, 40, 24]), 8)?;
+            let weights = network.weights();
+            let parameters = Recurrent { tf32: true, ..network.parameters(&weights) };
+            let upstream = Upstream { dy: Some(&network.dy), ..Upstream::default() };
+            let want = reference::recurrent_backward(kind, &network.x, &parameters, &upstream)?;
+            let got = run(kind, &network.x, &parameters, &upstream)?;
+            for (name, got, want) in [
+                ("dx", &got.dx, &want.dx), ("dw_ih", &got.layers[0].dw_ih, &want.layers[0].dw_ih),
+                ("dw_hh", &got.layers[0].dw_hh, &want.layers[0].dw_hh),
+            ] {
+                let most = want.iter().fold(0.0, |most: f64, want| most.max(want.abs()));
+                assert_within(&got.to_f64()?, want, |_| 4e-3 * most, format!("{name} of {kind}"));
+            }
+        }
+        Ok(())
+    }
+
     /// Weights that come from memory for each step, where there are Hopper's instructions.
     fn weights_are_streamed(device: &Device) -> Result<()> {
         if device.info().is_some_and(|info| info.arch != (9, 0)) {
