@@ -32,7 +32,7 @@ macro_rules! family {
 
 /// Families without portable kernels: another family has their counterparts.
 #[cfg(test)]
-const HOPPER_ONLY: [&str; 3] = ["masked_softmax_hopper", "matmul_hopper", "rows_hopper"];
+const HOPPER_ONLY: [&str; 4] = ["masked_softmax_hopper", "matmul_hopper", "recurrent_hopper", "rows_hopper"];
 
 /// Kernels that measure and test the machine.
 pub static PROBE: PtxFamily = family!("probe");
@@ -56,12 +56,14 @@ pub static PERMUTE: PtxFamily = family!("permute", portable);
 pub static POINTWISE: PtxFamily = family!("pointwise", portable);
 /// Recurrent layers.
 pub static RECURRENT: PtxFamily = family!("recurrent", portable);
+/// Steps of recurrent layers whose weights do not fit on chip, with Hopper's instructions.
+pub static RECURRENT_HOPPER: PtxFamily = family!("recurrent_hopper", hopper);
 /// Operations along rows with a statistic: layer norm, RMS norm, gradients.
 pub static ROWS: PtxFamily = family!("rows", portable);
 /// The same for rows that a cluster holds.
 pub static ROWS_HOPPER: PtxFamily = family!("rows_hopper", hopper);
 
-static FAMILIES: [&PtxFamily; 13] = [
+static FAMILIES: [&PtxFamily; 14] = [
     &PROBE,
     &ATTENTION_SCORES,
     &COLUMN_SUMS,
@@ -73,6 +75,7 @@ static FAMILIES: [&PtxFamily; 13] = [
     &PERMUTE,
     &POINTWISE,
     &RECURRENT,
+    &RECURRENT_HOPPER,
     &ROWS,
     &ROWS_HOPPER,
 ];

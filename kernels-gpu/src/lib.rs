@@ -46,7 +46,7 @@ pub mod permute;
 pub mod pointwise;
 #[cfg(feature = "probe")]
 pub mod probe;
-#[cfg(feature = "recurrent")]
+#[cfg(any(feature = "recurrent", feature = "recurrent_hopper"))]
 pub mod recurrent;
 #[cfg(any(feature = "rows", feature = "rows_hopper"))]
 pub mod rows;

@@ -45,6 +45,11 @@ fn check(network: &Network, choice: Option<Choice>) -> Result<()> {
     Ok(())
 }
 
+/// Whether weights can be streamed: on Hopper, and under the checker.
+fn has_warpgroups(device: &Device) -> bool {
+    device.info().is_none_or(|info| info.arch == (9, 0))
+}
+
 const HALVES: [DType; 2] = [DType::F16, DType::BF16];
 
 on_each_device! {
@@ -66,7 +71,11 @@ on_each_device! {
     /// Of f32 an odd number of units, too, and numbers far from 1: f16, in whose parts they are multiplied, ends at 65504 and
     /// begins to lose bits at 2^-14. Beside rows with numbers that are not finite nothing changes.
     fn floats_of_any_size_are_multiplied(device: &Device) -> Result<()> {
-        for kind in KINDS {
+        let ways: &[Choice] = match has_warpgroups(device) {
+            true => &[Choice::Persistent, Choice::Streamed],
+            false => &[Choice::Persistent],
+        };
+        for (kind, way) in KINDS.into_iter().flat_map(|kind| ways.iter().map(move |way| (kind, *way))) {
             for (i, (extents, size)) in [
                 ([3, 5, 4, 33], 1.0), ([2, 9, 3, 1], 1.0), ([3, 3, 2, 21], 1e7), ([2, 2, 2, 17], 1e-9),
             ].into_iter().enumerate() {
@@ -79,12 +88,12 @@ on_each_device! {
                 let h0 = scaled(network.h0.as_ref().unwrap(), size)?;
                 let w_hh = scaled(weights[0].w_hh, 1.0 / size)?;
                 let layers = [RecurrentWeights { w_hh: &w_hh, ..weights[0] }];
-                let choice = Some(Choice::Persistent);
+                let choice = Some(way);
                 let parameters = Recurrent { h0: Some(&h0), choice, ..network.parameters(&layers) };
                 let want = reference::recurrent(kind, &network.x, &parameters)?;
                 let got = forward(kind, &network.x, &parameters)?.y.to_f64()?;
                 let most = want.y.iter().fold(1.0, |most: f64, y| most.max(y.abs()));
-                assert_within(&got, &want.y, |_| 1e-5 * most, format!("{kind} {extents:?} {size}"));
+                assert_within(&got, &want.y, |_| 1e-5 * most, format!("{kind} {way:?} {extents:?} {size}"));
 
                 let mut values: Vec<f32> = h0.to_f64()?.into_iter().map(|x| x as f32).collect();
                 values[0] = f32::INFINITY;
@@ -160,6 +169,68 @@ on_each_device! {
         Ok(())
     }
 
+    /// Weights that come from memory for each step, where there are Hopper's instructions: units that fill chunks of terms and that do not,
+    /// more rows than a block has, more terms than one takes.
+    fn weights_are_streamed(device: &Device) -> Result<()> {
+        if !has_warpgroups(device) {
+            return Ok(());
+        }
+        let extents = [[3, 5, 4, 64], [4, 9, 7, 23], [1, 1, 3, 1], [2, 66, 5, 46], [3, 2, 2, 198]];
+        for kind in KINDS {
+            for (i, extents) in extents.into_iter().enumerate() {
+                for dtype in [HALVES[i % 2], DType::F32] {
+                    let shape = Shape::new(kind, dtype, extents);
+                    let shape = Shape { bias: i % 3 != 1, initial: i % 3 != 2, lengths: i > 2, ..shape };
+                    check(&Network::random(device, shape, i as u64)?, Some(Choice::Streamed))?;
+                }
+            }
+        }
+        // More terms than a block takes.
+        let shape = Shape::new(RecurrentKind::Gru, DType::F32, [2, 3, 2, 1100]);
+        check(&Network::random(device, shape, 9)?, Some(Choice::Streamed))
+    }
+
+    /// As many steps and units as there are in use, of which the checker would take hours: launches that overlap, and memory that they share,
+    /// against a step at a time.
+    fn streamed_steps_that_overlap_are_right(device: &Device) -> Result<()> {
+        if !device.is_cuda() || !has_warpgroups(device) {
+            return Ok(());
+        }
+        for (kind, dtype, hidden) in [
+            (RecurrentKind::Gru, DType::F32, 2048), (RecurrentKind::Lstm, DType::F32, 1500), (RecurrentKind::Gru, DType::F16, 2304),
+        ] {
+            let network = Network::random(device, Shape::new(kind, dtype, [40, 64, 32, hidden]), 11)?;
+            let weights = network.weights();
+            let of = |choice| {
+                let parameters = Recurrent { choice: Some(choice), ..network.parameters(&weights) };
+                forward(kind, &network.x, &parameters)?.y.to_f64()
+            };
+            let want = of(Choice::Steps)?;
+            for turn in 0..3 {
+                assert_within(&of(Choice::Streamed)?, &want, |_| tolerance(dtype), format!("{kind} {dtype} {turn}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// On request, for f32 alone.
+    fn products_of_all_steps_may_be_rounded(device: &Device) -> Result<()> {
+        for kind in KINDS {
+            let network = Network::random(device, Shape::new(kind, DType::F32, [3, 5, 40, 24]), 8)?;
+            let weights = network.weights();
+            let parameters = Recurrent { tf32: true, ..network.parameters(&weights) };
+            let want = reference::recurrent(kind, &network.x, &parameters)?;
+            let got = forward(kind, &network.x, &parameters)?;
+            assert_within(&got.y.to_f64()?, &want.y, |_| 2e-3, format!("y of {kind}"));
+            let half = Network::random(device, Shape::new(kind, DType::F16, [3, 5, 40, 24]), 8)?;
+            let weights = half.weights();
+            let parameters = Recurrent { tf32: true, ..half.parameters(&weights) };
+            let refused = forward(kind, &half.x, &parameters).map(drop).expect_err("f16");
+            assert!(matches!(refused, Error::Parameter { arg: "tf32", .. }), "{refused}");
+        }
+        Ok(())
+    }
+
     fn a_step_at_a_time_is_right(device: &Device) -> Result<()> {
         for kind in KINDS {
             for i in 0..DTYPES.len() {
@@ -191,6 +262,9 @@ on_each_device! {
                 check(&network, Some(Choice::Block))?;
                 check(&network, Some(Choice::Steps))?;
                 check(&network, Some(Choice::Persistent))?;
+                if has_warpgroups(device) {
+                    check(&network, Some(Choice::Streamed))?;
+                }
             }
         }
         Ok(())

@@ -101,6 +101,46 @@ on_each_device! {
         Ok(())
     }
 
+    /// On request: numbers of 11 bits.
+    fn products_of_all_steps_may_be_rounded(device: &Device) -> Result<()> {
+        for kind in KINDS {
+            let network = Network::random(device, Shape::new(kind, DType::F32, [3, 5, 40, 24]), 8)?;
+            let weights = network.weights();
+            let parameters = Recurrent { tf32: true, ..network.parameters(&weights) };
+            let upstream = Upstream { dy: Some(&network.dy), ..Upstream::default() };
+            let want = reference::recurrent_backward(kind, &network.x, &parameters, &upstream)?;
+            let got = run(kind, &network.x, &parameters, &upstream)?;
+            for (name, got, want) in [
+                ("dx", &got.dx, &want.dx), ("dw_ih", &got.layers[0].dw_ih, &want.layers[0].dw_ih),
+                ("dw_hh", &got.layers[0].dw_hh, &want.layers[0].dw_hh),
+            ] {
+                let most = want.iter().fold(0.0, |most: f64, want| most.max(want.abs()));
+                assert_within(&got.to_f64()?, want, |_| 4e-3 * most, format!("{name} of {kind}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Weights that come from memory for each step, where there are Hopper's instructions.
+    fn weights_are_streamed(device: &Device) -> Result<()> {
+        if device.info().is_some_and(|info| info.arch != (9, 0)) {
+            return Ok(());
+        }
+        let extents = [[4, 3, 5, 64], [3, 9, 4, 23], [1, 1, 3, 1], [2, 66, 2, 46], [3, 2, 2, 198]];
+        for kind in KINDS {
+            for (i, extents) in extents.into_iter().enumerate() {
+                for dtype in [[DType::F16, DType::BF16][i % 2], DType::F32] {
+                    let shape = Shape { bias: i != 1, initial: i != 2, lengths: i > 2, ..Shape::new(kind, dtype, extents) };
+                    let network = Network::random(device, shape, i as u64)?;
+                    let (dy, dh_n) = ((i != 3).then_some(&network.dy), (i != 4).then_some(&network.dh_n));
+                    let dc_n = (kind == RecurrentKind::Lstm && i != 1).then_some(&network.dc_n);
+                    check(&network, &Upstream { dy, dh_n, dc_n }, Some(Choice::Streamed))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Each kernel; one group of the batch and several, sub-batches that take turns, and slots that are used again.
     fn blocks_that_wait_for_one_another_are_right(device: &Device) -> Result<()> {
         for (i, (kind, extents, lengths)) in [

@@ -37,6 +37,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "permute", arches: PORTABLE, llvm_args: UNROLL },
     Family { name: "pointwise", arches: PORTABLE, llvm_args: UNROLL },
     Family { name: "recurrent", arches: PORTABLE, llvm_args: UNROLL },
+    Family { name: "recurrent_hopper", arches: HOPPER, llvm_args: UNROLL },
     Family { name: "rows", arches: PORTABLE, llvm_args: UNROLL },
     Family { name: "rows_hopper", arches: HOPPER, llvm_args: UNROLL },
 ];

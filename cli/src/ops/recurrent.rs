@@ -253,7 +253,7 @@ op!(
     Gru,
     more_weights![X, W_IH, W_HH, B_IH, B_HH, H0, LENGTHS],
     &[Y, H_N, Y_L0, Y_INNER],
-    &[BATCH_FIRST],
+    &[BATCH_FIRST, super::matmul::TF32],
     |tensors, parameters| sequence(RecurrentKind::Gru, tensors, parameters)
 );
 op!(
@@ -263,7 +263,7 @@ op!(
     Lstm,
     more_weights![X, W_IH, W_HH, B_IH, B_HH, H0, C0, LENGTHS],
     &[Y, H_N, C_N, Y_L0, Y_INNER],
-    &[BATCH_FIRST],
+    &[BATCH_FIRST, super::matmul::TF32],
     |tensors, parameters| sequence(RecurrentKind::Lstm, tensors, parameters)
 );
 op!(
@@ -273,7 +273,7 @@ op!(
     GruBackward,
     more_weights![X, Y, Y_L0, Y_INNER, W_IH, W_HH, B_IH, B_HH, H0, LENGTHS, DY, DH_N],
     gradients![DX, DH0],
-    &[BATCH_FIRST],
+    &[BATCH_FIRST, super::matmul::TF32],
     |tensors, parameters| sequence_backward(RecurrentKind::Gru, tensors, parameters)
 );
 op!(
@@ -283,7 +283,7 @@ op!(
     LstmBackward,
     more_weights![X, Y, Y_L0, Y_INNER, W_IH, W_HH, B_IH, B_HH, H0, C0, LENGTHS, DY, DH_N, DC_N],
     gradients![DX, DH0, DC0],
-    &[BATCH_FIRST],
+    &[BATCH_FIRST, super::matmul::TF32],
     |tensors, parameters| sequence_backward(RecurrentKind::Lstm, tensors, parameters)
 );
 
@@ -336,6 +336,7 @@ fn recurrent<'a>(
     Recurrent {
         bidirectional,
         batch_first: parameters.bool(BATCH_FIRST.name).unwrap_or(false),
+        tf32: super::matmul::tf32(parameters),
         h0: tensors.get("h0"),
         c0: tensors.get("c0"),
         lengths: tensors.get("lengths"),

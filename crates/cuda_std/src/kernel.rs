@@ -224,3 +224,4 @@ tuple_args!(A B C D E F G H I J);
 tuple_args!(A B C D E F G H I J K);
 tuple_args!(A B C D E F G H I J K L);
 tuple_args!(A B C D E F G H I J K L M);
+tuple_args!(A B C D E F G H I J K L M N);

@@ -16,6 +16,7 @@
 //! | [`gates_backward()`](fn@gates_backward) | its gradient, recomputed from gx and gh |
 //! | [`cells()`](fn@cells) | an LSTM's c of every step, for the gradient |
 //! | [`previous()`](fn@previous) | the h that each step began with, for the gradient |
+//! | [`stream_product()`](fn@stream_product), [`stream_product_f32()`](fn@stream_product_f32), [`stream_gates()`](fn@stream_gates), [`stream_gates_back()`](fn@stream_gates_back) | steps of weights that do not fit on chip, on Hopper: a family of its own |
 //! | [`poison()`](fn@poison), [`check_lengths()`](fn@check_lengths) | what a sequence needs beforehand |
 //!
 //! Arithmetic is f32; exponentials are `ex2.approx`, relative error below 2^-20. No atomics take part in sums: the same
@@ -25,6 +26,8 @@
 
 // Register arrays are indexed by constants after unrolling; iterators over them stay in local memory.
 #![allow(clippy::needless_range_loop)]
+// Each family uses a part of what both share.
+#![cfg_attr(not(all(feature = "recurrent", feature = "recurrent_hopper")), allow(dead_code, unused_imports))]
 
 mod backward;
 mod block;
@@ -37,6 +40,7 @@ mod persistent_back;
 mod quads;
 mod slices;
 mod step;
+mod streamed;
 mod weights;
 mod whole;
 mod words;
@@ -49,6 +53,7 @@ pub use parts::PARTS;
 pub use persistent::*;
 pub use persistent_back::*;
 pub use step::*;
+pub use streamed::*;
 pub use whole::*;
 pub use words::*;
 

@@ -1,4 +1,4 @@
-//! What tensor cores multiply of f32: two f16.
+//! What tensor cores multiply: 16-bit numbers as they are, of f32 two f16.
 //!
 //! For a power of two s that takes it into f16's range, x·s = high + low·2⁻¹¹ with 22 bits of f32's 24; of the products of two
 //! such numbers that of both lows is left out, an error of 2⁻²². Tensor cores multiply f16 twice as fast as tf32, of which
@@ -13,27 +13,52 @@ use cuda_std::prelude::*;
 /// A number of f32's low part counts this much.
 pub const LOW: f32 = 1.0 / 2048.0;
 
-/// Parts of a number.
-pub const PARTS: usize = 2;
+/// Parts of a number of f32.
+pub const PARTS: usize = <f32 as Parts>::PARTS;
 
 /// A type whose numbers tensor cores multiply in parts.
 pub trait Parts: Float {
     /// What they multiply.
     type Part: Half;
+    /// How many a number is.
+    const PARTS: usize;
 
     /// Two neighbours' word of a part; no word is [`exchange::POISON`].
     fn word(low: f32, high: f32, part: u32) -> u32;
 
     /// The packs of eight neighbours from element `at` on, times `scale`, of each part. Packs that begin behind the first `left` are
-    /// zeros.
+    /// zeros where numbers have two parts, and anything where they are whole.
     ///
     /// # Safety
     /// The pack at `at` and those with one of the first `left` exist, and start at multiples of 16 bytes.
     unsafe fn eight(from: Global<Self>, left: u32, at: usize, scale: f32) -> [Pack; 2];
 }
 
+macro_rules! whole {
+    ($type:ty) => {
+        impl Parts for $type {
+            type Part = Self;
+            const PARTS: usize = 1;
+
+            #[inline(always)]
+            fn word(low: f32, high: f32, _: u32) -> u32 {
+                exchange::word::<Self>(low, high)
+            }
+
+            #[inline(always)]
+            unsafe fn eight(from: Global<Self>, _: u32, at: usize, _: f32) -> [Pack; 2] {
+                // SAFETY: the caller's contract.
+                [unsafe { from.get_pack_if(true, at, 0) }, [0; 4]]
+            }
+        }
+    };
+}
+whole!(f16);
+whole!(bf16);
+
 impl Parts for f32 {
     type Part = f16;
+    const PARTS: usize = 2;
 
     #[inline(always)]
     fn word(low: f32, high: f32, part: u32) -> u32 {

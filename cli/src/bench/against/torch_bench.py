@@ -568,15 +568,19 @@ def lstm_cell_pointwise_backward(case):
 
 
 def sequence_of(case, module, backward=False):
-    """The shape is [steps, batch, inputs, hidden]: cuDNN. `launched` is without a graph, as most programs are."""
+    """The shape is [steps, batch, inputs, hidden]: cuDNN. `launched` is without a graph, as most programs are.
+
+    cuDNN rounds f32 operands to tf32 unless it is told not to: it does where the case may."""
     t, b, i, h = case.shape
     module = module(i, h, device=case.device, dtype=case.dtype)
 
     def forward(x, _):
+        torch.backends.cudnn.allow_tf32 = case.get("tf32", False)
         with torch.no_grad():
             return module(x)
 
     def both(x, dy):
+        torch.backends.cudnn.allow_tf32 = case.get("tf32", False)
         return torch.autograd.grad(module(x)[0], [x, *module.parameters()], dy)
 
     def arguments():

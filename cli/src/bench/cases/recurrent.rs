@@ -30,27 +30,40 @@ pub fn cases(setting: &Setting, op: &'static str, function: Function) -> Vec<Cas
     let of = if setting.quick { &all[..1] } else { all };
     let mut cases = Vec::new();
     for dtype in setting.dtypes(FLOATS) {
-        cases.extend([SMALL].iter().chain(of).map(|&e| case(op, function, e, dtype)));
+        cases.extend([SMALL].iter().chain(of).map(|&e| case(op, function, e, dtype, false)));
+        if function.is_sequence() && dtype == DType::F32 {
+            cases.extend(of.iter().map(|&e| case(op, function, e, dtype, true)));
+        }
     }
     cases
 }
 
-fn case(op: &'static str, function: Function, e: Extents, dtype: DType) -> Case {
+/// With `tf32` the operands of the products of all steps may be rounded to it; PyTorch's, of all products.
+fn case(op: &'static str, function: Function, e: Extents, dtype: DType, tf32: bool) -> Case {
     let bytes = function.bytes(e, dtype);
     let e = if function.is_sequence() { e } else { Extents { steps: 1, ..e } };
     let set_bytes = if function.is_sequence() { SET_BYTES } else { bytes };
-    Case::new(op, &function.shape(e), dtype, "", set_bytes, move |data, sets| {
-        prepare(data, sets, function, e, dtype)
-    })
-    .flops(function.flops(e))
+    let variant = if tf32 { "tf32" } else { "" };
+    let case = Case::new(op, &function.shape(e), dtype, variant, set_bytes, move |data, sets| {
+        prepare(data, sets, function, e, dtype, tf32)
+    });
+    case.torch([("tf32", tf32.into())]).flops(function.flops(e))
 }
 
-fn prepare(data: &Data, sets: usize, function: Function, e: Extents, dtype: DType) -> Result<Prepared> {
+fn prepare(
+    data: &Data,
+    sets: usize,
+    function: Function,
+    e: Extents,
+    dtype: DType,
+    tf32: bool,
+) -> Result<Prepared> {
     let set = || {
         Operands::new(function, e, |shape, of_weight| match of_weight {
             true => data.weights(dtype, shape),
             false => Ok(data.numbers(1, dtype, shape)?.remove(0)),
         })
+        .map(|operands| operands.rounded(tf32))
     };
     let sets: Rc<[Operands]> = (0..sets).map(|_| set()).collect::<Result<_>>()?;
     let plan = function.plan(&sets[0])?;

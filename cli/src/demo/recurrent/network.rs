@@ -132,7 +132,7 @@ impl Function {
         let Operands { x, gx, gh, h, c, dh, y, .. } = of;
         let weights = of.weights();
         let layers = [weights];
-        let network = Recurrent::new(&layers);
+        let network = Recurrent { tf32: of.tf32, ..Recurrent::new(&layers) };
         // The gradients need y of the results alone.
         let results = || Recurred { y: y.clone(), h_n: h.clone(), c_n: None, inner: Vec::new() };
         let upstream = Upstream { dy: Some(&of.dy), ..Upstream::default() };
@@ -216,6 +216,8 @@ pub struct Operands {
     /// What the forward pass gave.
     y: Tensor,
     weights: [Tensor; 4],
+    /// Operands of the products of all steps may be rounded to tf32.
+    tf32: bool,
 }
 
 impl Operands {
@@ -251,12 +253,18 @@ impl Operands {
                 of(!is_pointwise, &[rows], true)?,
                 of(!is_pointwise, &[rows], true)?,
             ],
+            tf32: false,
         };
         if is_back {
             let forward = if function.kind() == Kind::Gru { F::Gru } else { F::Lstm };
             operands.y = forward.run(&operands)?.remove(0);
         }
         Ok(operands)
+    }
+
+    /// With operands that may be rounded to tf32, or may not.
+    pub fn rounded(self, tf32: bool) -> Operands {
+        Operands { tf32, ..self }
     }
 
     fn weights(&self) -> RecurrentWeights<'_> {

@@ -2,14 +2,15 @@ use super::global::{self, RawView};
 use super::shared::RawShared;
 use core::arch::asm;
 
+// No policy of L2 as loads have it (`global`): ptxas 13.0 and 13.5 give some of these copies a descriptor in an odd uniform
+// register, which is an illegal instruction.
 #[inline(always)]
 pub unsafe fn copy_pack<T: Copy>(to: RawShared, index: u32, source: RawView, from: usize, count: u32) {
     // SAFETY: the caller's contract.
     unsafe {
         asm!(
-            "cp.async.cg.shared.global.L2::cache_hint [{}], [{}], 16, {}, {};", in(reg32) to.element::<T>(index),
+            "cp.async.cg.shared.global [{}], [{}], 16, {};", in(reg32) to.element::<T>(index),
             in(reg64) global::at::<T>(source, from), in(reg32) count * size_of::<T>() as u32,
-            in(reg64) global::reads_stay(),
             options(nostack, preserves_flags)
         );
     }
@@ -26,10 +27,8 @@ pub unsafe fn copy_pack_if<T: Copy>(to: RawShared, index: u32, source: RawView, 
     // SAFETY: the caller's contract.
     unsafe {
         asm!(
-            "{{ .reg .pred %when; setp.ne.b32 %when, {}, 0;",
-            "@%when cp.async.cg.shared.global.L2::cache_hint [{}], [{}], 16, {}; }}",
+            "{{ .reg .pred %when; setp.ne.b32 %when, {}, 0; @%when cp.async.cg.shared.global [{}], [{}], 16; }}",
             in(reg32) when as u32, in(reg32) to.element::<T>(index), in(reg64) global::at::<T>(source, from),
-            in(reg64) global::reads_stay(),
             options(nostack, preserves_flags)
         );
     }
@@ -47,13 +46,9 @@ macro_rules! copy_or_zeros {
                     "{{ .reg .pred %when; .reg .b64 %from; .reg .b32 %bytes;",
                     "setp.ne.b32 %when, {when}, 0; selp.b64 %from, {from}, {base}, %when;",
                     concat!("selp.b32 %bytes, ", $bytes, ", 0, %when;"),
-                    concat!(
-                        "cp.async.", $cache, ".shared.global.L2::cache_hint [{to}], [%from], ", $bytes,
-                        ", %bytes, {policy}; }}"
-                    ),
+                    concat!("cp.async.", $cache, ".shared.global [{to}], [%from], ", $bytes, ", %bytes; }}"),
                     when = in(reg32) when as u32, to = in(reg32) to.element::<T>(index),
                     from = in(reg64) global::at::<T>(source, from), base = in(reg64) global::at::<T>(source, 0),
-                    policy = in(reg64) global::reads_stay(),
                     options(nostack, preserves_flags)
                 );
             }

@@ -36,7 +36,7 @@ macro_rules! policies {
     ($($(#[$doc:meta])* $name:ident: $policy:literal;)*) => {$(
         $(#[$doc])*
         #[inline(always)]
-        pub(super) fn $name() -> u64 {
+        fn $name() -> u64 {
             let policy;
             // SAFETY: a number.
             unsafe {

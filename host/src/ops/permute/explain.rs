@@ -160,9 +160,7 @@ mod tests {
         assert_eq!((&matrix.extents[..], &matrix.strides[..]), (&[8192, 8192][..], &[1, 8192][..]));
         assert!(matrix.kernel.starts_with("tiles"), "{matrix}");
         let of_two = explained(&[16, 16, 64, 64, 64], &[4, 2, 0, 3, 1], DType::F16);
-        assert!(of_two.kernel.starts_with("tiles") && of_two.tile == [64, 1, 1, 4, 16], "{of_two}");
-        let of_three = explained(&[24, 16, 24, 40], &[3, 2, 1, 0], DType::F16);
-        assert!(of_three.kernel.starts_with("turned"), "{of_three}");
+        assert!(of_two.kernel.starts_with("turned"), "{of_two}");
         assert_eq!((matrix.bytes, matrix.widths), (8 << 26, [16, 16]));
         assert!((matrix.micros(4000.0) - 134.2).abs() < 0.1);
         let rows = explained(&[8, 384, 16, 64], &[0, 2, 1, 3], DType::F16);

@@ -110,7 +110,8 @@ fn candidates(request: &Request) -> (Simple, Vec<Choice>) {
     if simple.size >= 4 && boxes.iter().any(|boxed| boxed.way == Way::Turned) {
         boxes.retain(|boxed| !boxed.skew);
     }
-    let tiles = Tiled::all(&walk).into_iter().map(|tiled| (tiled.cost(), Choice::Tiles(Box::new(tiled))));
+    let tiles = if from == to { Tiled::all(&walk) } else { Vec::new() };
+    let tiles = tiles.into_iter().map(|tiled| (tiled.cost(), Choice::Tiles(Box::new(tiled))));
     let boxes = boxes.into_iter().map(|boxed| (cost(&boxed), Choice::Boxes(Box::new(boxed))));
     let mut staged: Vec<(f64, Choice)> = tiles.chain(boxes).collect();
     staged.sort_by(|(a, _), (b, _)| a.total_cmp(b));

@@ -3,9 +3,9 @@
 use super::layer::{Layer, at, product};
 use super::plan::{Choice, Plan};
 use super::walk::{Carried, Number, Operands, step_back};
-use super::{Kind, LayerGradients, block, dense, persistent};
+use super::{Kind, LayerGradients, block, dense, persistent, streamed};
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::launch::Grid;
 use crate::ops::linear::bias_gradient;
 use crate::ops::pointwise::with_float;
@@ -74,7 +74,8 @@ fn typed<T: Number>(
     let gx = layer.gx()?;
     let before = previous::<T>(layer, y)?;
     let flat = before.reshape(&[steps * batch, hidden])?;
-    let with_bias = Linear { bias: layer.weights.b_hh, ..Linear::default() };
+    let tf32 = layer.tf32;
+    let with_bias = Linear { bias: layer.weights.b_hh, tf32, ..Linear::default() };
     let gh = ops::linear(&flat, layer.weights.w_hh, &with_bias)?.reshape(&all)?;
     let cells = if is_lstm { Some(cells::<T>(layer, &gx, &gh)?) } else { None };
 
@@ -103,6 +104,11 @@ fn typed<T: Number>(
         match plan.choice {
             Choice::Block => block::walk_back(layer, plan, &walked)?,
             Choice::Persistent => persistent::walk_back(layer, plan, &walked)?,
+            Choice::Streamed => match streamed::walk_back(layer, plan, &walked) {
+                // The parts of the weights take as much memory as these.
+                Err(Error::OutOfMemory { .. }) => step_by_step::<T>(layer, &walked)?,
+                done => done?,
+            },
             Choice::Steps => step_by_step::<T>(layer, &walked)?,
         }
     }
@@ -112,9 +118,11 @@ fn typed<T: Number>(
     let flat_of = |tensor: &Tensor| tensor.reshape(&[steps * batch, rows]);
     let (dgx, dgh) = (flat_of(&dgx)?, flat_of(&dgh)?);
     let addend = sum.map(|sum| sum.reshape(&[steps * batch, layer.x.shape()[2]])).transpose()?;
-    let dx = ops::matmul(&dgx, layer.weights.w_ih, &Matmul { c: addend.as_ref(), ..Matmul::default() })?;
-    let weight =
-        |d: &Tensor, of: &Tensor| ops::matmul(d, of, &Matmul { transpose_a: true, ..Matmul::default() });
+    let dx =
+        ops::matmul(&dgx, layer.weights.w_ih, &Matmul { c: addend.as_ref(), tf32, ..Matmul::default() })?;
+    let weight = |d: &Tensor, of: &Tensor| {
+        ops::matmul(d, of, &Matmul { transpose_a: true, tf32, ..Matmul::default() })
+    };
     let weights = LayerGradients {
         dw_ih: weight(&dgx, &layer.rows()?)?,
         dw_hh: weight(&dgh, &flat)?,

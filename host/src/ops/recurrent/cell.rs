@@ -312,6 +312,7 @@ fn cell_backward(
         c0: c0.as_ref(),
         lengths: None,
         reverse: false,
+        tf32: false,
     };
     // y of the only step is not looked at.
     let y = h0.unsqueeze(0)?;

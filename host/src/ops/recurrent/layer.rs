@@ -2,8 +2,8 @@
 
 use super::plan::{Choice, Plan};
 use super::walk::{Number, Operands, step};
-use super::{Kind, RecurrentWeights, block, dense, persistent};
-use crate::error::Result;
+use super::{Kind, RecurrentWeights, block, dense, persistent, streamed};
+use crate::error::{Error, Result};
 use crate::ops::matmul::{self, Matmul};
 use crate::ops::pointwise::with_float;
 use crate::ops::{self, Linear};
@@ -23,6 +23,8 @@ pub struct Layer<'a> {
     pub c0: Option<&'a Tensor>,
     pub lengths: Option<&'a Tensor>,
     pub reverse: bool,
+    /// Operands of the products of all steps may be rounded to tf32.
+    pub tf32: bool,
 }
 
 /// What a layer gives.
@@ -65,7 +67,7 @@ impl Layer<'_> {
     /// x·w_ihᵀ + b_ih `[T, B, G·H]`: all steps' as one product.
     pub fn gx(&self) -> Result<Tensor> {
         let [steps, batch, hidden] = self.extents();
-        let with_bias = Linear { bias: self.weights.b_ih, ..Linear::default() };
+        let with_bias = Linear { bias: self.weights.b_ih, tf32: self.tf32, ..Linear::default() };
         ops::linear(&self.rows()?, self.weights.w_ih, &with_bias)?.reshape(&[
             steps,
             batch,
@@ -95,7 +97,12 @@ impl Layer<'_> {
         match plan.choice {
             Choice::Block => block::run(self, plan, &gx, results),
             Choice::Persistent => persistent::run(self, plan, &gx, results),
-            Choice::Steps => with_float!(gx.dtype(), T => self.steps::<T>(&gx, results)),
+            Choice::Streamed => match streamed::run(self, plan, &gx, results) {
+                // The parts of the weights take as much memory as these.
+                Err(Error::OutOfMemory { .. }) => self.by_steps(&gx, results),
+                done => done,
+            },
+            Choice::Steps => self.by_steps(&gx, results),
         }
     }
 
@@ -129,6 +136,10 @@ impl Layer<'_> {
             Some(c_n) => c_n.copy_from(&self.state(c)?),
             None => Ok(()),
         }
+    }
+
+    fn by_steps(&self, gx: &Tensor, results: Results) -> Result<()> {
+        with_float!(gx.dtype(), T => self.steps::<T>(gx, results))
     }
 
     /// A product and the gates for each step.

@@ -16,6 +16,8 @@ mod persistent;
 mod plan;
 mod problem;
 mod sequence;
+mod streamed;
+mod tiling;
 mod walk;
 
 pub use cell::{
@@ -113,6 +115,9 @@ pub struct Recurrent<'a, D = Tensor> {
     pub c0: Option<&'a D>,
     /// The steps of each row of the batch, `[B]` of i32 in 0..=T; T of each where absent.
     pub lengths: Option<&'a D>,
+    /// Operands in f32 of the products of all steps may be rounded to tf32, as by [`Matmul::tf32`](super::Matmul::tf32), for the sake of
+    /// speed; what is multiplied at each step is not. For f32 alone.
+    pub tf32: bool,
     /// How to go about it: for tests and measurements. A way that cannot serve is an error.
     pub choice: Option<Choice>,
 }
@@ -134,6 +139,7 @@ impl<'a, D> Recurrent<'a, D> {
             h0: None,
             c0: None,
             lengths: None,
+            tf32: false,
             choice: None,
         }
     }

@@ -213,6 +213,7 @@ mod tests {
                 c0: None,
                 lengths: None,
                 reverse: false,
+                tf32: false,
             };
             let (gx, y, h_n) = (layer.gx()?, zeros(&[3, 2, 32])?, zeros(&[2, 32])?);
             let results = Results { y: &y, h_n: &h_n, c_n: None };

@@ -4,13 +4,14 @@ use std::fmt;
 
 use super::Kind;
 use super::problem::Problem;
+use super::tiling::{Tiling, padded};
 use crate::device::Device;
 use crate::dtype::DType;
 use cuda_std::f16;
 use cuda_std::kernel::Kernel;
 use kernels_gpu::recurrent::{
     BLOCK_UNITS, BackForm, CHUNK, CHUNK_WORDS, COLUMNS, FLOAT_UNITS, Form, HalfForm, PACK_UNITS, PARTS,
-    WARPS, WORDS, block_backward, block_backward_f32, block_backward_f32_shared_bytes,
+    TERMS, WARPS, WORDS, block_backward, block_backward_f32, block_backward_f32_shared_bytes,
     block_backward_shared_bytes, block_sequence, block_sequence_f32, block_sequence_f32_shared_bytes,
     block_sequence_shared_bytes, sequence, sequence_back, sequence_back_f32, sequence_f32,
 };
@@ -22,6 +23,9 @@ pub enum Choice {
     Block,
     /// One launch for all steps, with the recurrent weights on chip, spread over several blocks, which wait for one another.
     Persistent,
+    /// For each step a product with weights that were taken apart for all steps, and the gates, one launch behind the other's start: on
+    /// Hopper.
+    Streamed,
     /// For each step a product and the gates.
     Steps,
 }
@@ -32,6 +36,8 @@ const EXCHANGE_BYTES: usize = 32 << 20;
 const SLOTS: [usize; 2] = [16, 256];
 /// Sub-batches of a group beyond which a large product for each step is the better use of the machine.
 const MOST_SUBS: usize = 16;
+/// Rows of the batch beyond which each product takes its weights apart at little cost: streamed, they come once for each 64 rows.
+const MOST_STREAMED: usize = 256;
 /// Turns of all multiprocessors beyond which it is that for blocks of f32, too.
 const MOST_TURNS: usize = 32;
 /// Polls of a block before it gives up: some seconds.
@@ -62,6 +68,8 @@ pub struct Plan {
     pub(super) words: usize,
     /// Bytes of shared memory of a block.
     pub shared_bytes: u32,
+    /// The blocks of the product of a step whose weights are streamed.
+    pub(super) tiling: Option<Tiling>,
 }
 
 /// A kernel whose blocks hold all weights.
@@ -158,6 +166,8 @@ fn not_spread(hidden: usize, dtype: DType) -> Option<&'static str> {
 pub(super) struct Target {
     pub multiprocessors: usize,
     pub shared_bytes: u32,
+    /// Hopper's instructions.
+    pub warpgroups: bool,
 }
 
 impl Target {
@@ -165,11 +175,13 @@ impl Target {
         let limits = simt::Limits::default();
         match device.info() {
             Some(info) => {
-                Target { multiprocessors: info.sm_count as usize, shared_bytes: info.max_shared_per_block }
+                let (multiprocessors, shared_bytes) = (info.sm_count as usize, info.max_shared_per_block);
+                Target { multiprocessors, shared_bytes, warpgroups: info.arch == (9, 0) }
             }
             None => Target {
                 multiprocessors: limits.multiprocessors as usize,
                 shared_bytes: limits.max_shared_per_block,
+                warpgroups: true,
             },
         }
     }
@@ -190,13 +202,21 @@ impl Plan {
             slots: 0,
             words: 0,
             shared_bytes: 0,
+            tiling: None,
         }
     }
 
     /// For a layer in one direction: the first way that can serve.
     pub(super) fn new(problem: &Problem, target: Target) -> Plan {
-        let plan = Plan::block(problem, target);
-        if plan.choice == Choice::Block { plan } else { Plan::persistent(problem, target) }
+        Plan::first([Plan::block, Plan::persistent, Plan::streamed], problem, target)
+    }
+
+    /// The first that is not by steps, or the last.
+    fn first(ways: [fn(&Problem, Target) -> Plan; 3], problem: &Problem, target: Target) -> Plan {
+        let [one, other, last] = ways;
+        let plans = [one, other].into_iter().map(|way| way(problem, target));
+        let served = |plan: &Plan| plan.choice != Choice::Steps;
+        plans.into_iter().find(served).unwrap_or_else(|| last(problem, target))
     }
 
     /// By the given way; where that cannot serve, by steps, with the reason.
@@ -204,6 +224,7 @@ impl Plan {
         match choice {
             Choice::Block => Plan::block(problem, target),
             Choice::Persistent => Plan::persistent(problem, target),
+            Choice::Streamed => Plan::streamed(problem, target),
             Choice::Steps => Plan::steps("asked for"),
         }
     }
@@ -221,8 +242,7 @@ impl Plan {
 
     /// The gradient: the first way that can serve.
     pub(super) fn back(problem: &Problem, target: Target) -> Plan {
-        let plan = Plan::block_back(problem, target);
-        if plan.choice == Choice::Block { plan } else { Plan::persistent_back(problem, target) }
+        Plan::first([Plan::block_back, Plan::persistent_back, Plan::streamed_back], problem, target)
     }
 
     /// The gradient by the given way; where that cannot serve, by steps, with the reason.
@@ -230,6 +250,7 @@ impl Plan {
         match choice {
             Choice::Block => Plan::block_back(problem, target),
             Choice::Persistent => Plan::persistent_back(problem, target),
+            Choice::Streamed => Plan::streamed_back(problem, target),
             Choice::Steps => Plan::steps("asked for"),
         }
     }
@@ -326,6 +347,36 @@ impl Plan {
         plan.spread(batch, steps + 1, target, |subs| of.shared_bytes(subs))
     }
 
+    /// The weights come from memory for each step.
+    fn streamed(problem: &Problem, target: Target) -> Plan {
+        let Problem { kind, hidden, .. } = *problem;
+        Plan::of_stream(problem, target, (kind.gates() * hidden, padded(hidden) / TERMS as usize))
+    }
+
+    /// The gradient: likewise.
+    fn streamed_back(problem: &Problem, target: Target) -> Plan {
+        let Problem { kind, hidden, .. } = *problem;
+        Plan::of_stream(problem, target, (hidden, kind.gates() * padded(hidden) / TERMS as usize))
+    }
+
+    /// Of so many rows of weights and chunks of terms.
+    fn of_stream(problem: &Problem, target: Target, extents: (usize, usize)) -> Plan {
+        let Problem { dtype, batch, hidden, .. } = *problem;
+        if hidden == 0 {
+            return Plan::steps("there are no units");
+        }
+        if !target.warpgroups {
+            return Plan::steps("the recurrent weights do not fit on chip, and only Hopper streams them");
+        }
+        if batch > MOST_STREAMED {
+            return Plan::steps("a batch so large keeps the GPU busy with the product of each step");
+        }
+        match Tiling::new(dtype, extents, batch.max(1), target) {
+            Some(tiling) => Plan { choice: Choice::Streamed, tiling: Some(tiling), ..Plan::steps("") },
+            None => Plan::steps("a block has too little shared memory"),
+        }
+    }
+
     /// Deals the batch to groups of its blocks, for so many slots.
     fn spread(self, batch: usize, steps: usize, target: Target, shared_bytes: impl Fn(u32) -> u32) -> Plan {
         let Plan { blocks, words, .. } = self;
@@ -359,6 +410,10 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.choice {
             Choice::Steps => write!(f, "a product and the gates for each step: {}", self.reason),
+            Choice::Streamed => {
+                write!(f, "for each step the gates and a product of weights in parts")?;
+                self.tiling.iter().try_for_each(|tiling| write!(f, ", {tiling}"))
+            }
             Choice::Block => {
                 let Plan { groups, rows, shared_bytes, .. } = self;
                 write!(

@@ -126,6 +126,10 @@ impl Problem {
             typed(op, "lengths", lengths.described(), DType::I32, &of_batch)?;
             contiguous(op, "lengths", lengths.described())?;
         }
+        if parameters.tf32 && x.dtype() != DType::F32 {
+            let required = format!("false for operands in {}", x.dtype());
+            return Err(Error::Parameter { op, arg: "tf32", required, got: "true".to_owned() });
+        }
         let of_y = [first, second, directions * hidden];
         let y = Desc::contiguous(op, x.device(), x.dtype(), &of_y)?;
         let layers = count / directions;

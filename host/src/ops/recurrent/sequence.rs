@@ -70,9 +70,10 @@ pub struct RecurrentGradients<T = Tensor> {
 ///
 /// All steps of a layer and direction run in one launch, with the recurrent weights on chip, while these fit: of up to
 /// 128 units into each block, otherwise spread over blocks that wait for one another (up to 2048 units of f16 and bf16, an even
-/// number, and 1024 of f32, and as many multiprocessors as they need: [`gru_explain`]). Where they do not, each
-/// step is a product and a launch for the gates. In one launch h is carried in f32 and rounded where it is
-/// multiplied; by steps it is rounded after each. Of f32 spread over blocks, a row becomes NaN where its h0 is not finite, and all
+/// number, and 1024 of f32, and as many multiprocessors as they need: [`gru_explain`]). Where they do not, Hopper streams them for up to 256 rows
+/// of the batch: they are copied once, of f32 in two parts, which takes as much memory again, and each step reads the copy as fast as
+/// memory gives it. Elsewhere each step is a product and a launch for the gates. In the first three ways h is carried in f32 and rounded where it is
+/// multiplied; in the last it is rounded after each step. Of f32 spread over blocks or streamed, a row becomes NaN where its h0 is not finite, and all
 /// of them where w_hh is not. The same input gives the same bits on the same device.
 ///
 /// ```
@@ -286,6 +287,7 @@ fn forward(op: &'static str, kind: Kind, x: &Tensor, parameters: &Recurrent) -> 
             c0: c0.as_ref(),
             lengths: here.lengths.as_ref(),
             reverse: direction == 1,
+            tf32: parameters.tf32,
         };
         layer.run(&plan, Results { y: &own, h_n: &h_n, c_n: c_n.as_ref() })?;
     }
@@ -354,6 +356,7 @@ fn gradients(
                 c0: c0.as_ref(),
                 lengths: here.lengths.as_ref(),
                 reverse: direction == 1,
+                tf32: parameters.tf32,
             };
             let upward = Upward { dy: dy.as_ref().map(part).transpose()?, dh: own(&dh_n)?, dc: own(&dc_n)? };
             let back = backward::run(&of, &plan, &part(y)?, upward, sum.as_ref())?;

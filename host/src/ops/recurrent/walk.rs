@@ -45,7 +45,7 @@ pub struct Operands<'a> {
 }
 
 /// Whether four elements of each row lie together.
-fn wide(hidden: usize, y: Option<&Tensor>, dense: &[Option<&Tensor>]) -> bool {
+pub fn wide(hidden: usize, y: Option<&Tensor>, dense: &[Option<&Tensor>]) -> bool {
     let aligned = |tensor: &Tensor| tensor.address().is_multiple_of(4 * tensor.dtype().size() as u64);
     let rows = |y: &Tensor| y.strides()[0].unsigned_abs().is_multiple_of(4);
     hidden.is_multiple_of(4)
@@ -54,7 +54,7 @@ fn wide(hidden: usize, y: Option<&Tensor>, dense: &[Option<&Tensor>]) -> bool {
 }
 
 /// The instance for so many gates, four units of a thread or one.
-fn instance<A>(kernels: &'static [Kernel<A>], kind: Kind, wide: bool) -> &'static Kernel<A> {
+pub fn instance<A>(kernels: &'static [Kernel<A>], kind: Kind, wide: bool) -> &'static Kernel<A> {
     let width = if wide { 4 } else { 1 };
     let is =
         |kernel: &&Kernel<A>| kernel.constant("GATES") == kind.gates() && kernel.constant("WIDTH") == width;

@@ -1,0 +1,88 @@
+//! How the product of a step is shared out to blocks, where its weights are streamed.
+
+use std::fmt;
+
+use super::plan::Target;
+use crate::dtype::DType;
+use cuda_std::f16;
+use cuda_std::kernel::Kernel;
+use kernels_gpu::recurrent::{
+    STREAM_COLUMNS, STREAM_ROWS, STREAM_TURNS, TERMS, stream_product, stream_product_f32,
+    stream_shared_bytes, stream_stage_bytes,
+};
+
+/// The blocks of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tiling {
+    /// The kernel, by its place among those of the type.
+    pub index: usize,
+    /// Rows of the weights of a block.
+    pub rows: usize,
+    /// Chunks of [`TERMS`] terms of a block.
+    pub turns: usize,
+    /// Blocks along the weights' rows, the terms and the batch.
+    pub blocks: [usize; 3],
+    pub shared_bytes: u32,
+}
+
+/// Units of a gate in parts, with zeros behind them.
+pub fn padded(units: usize) -> usize {
+    units.next_multiple_of(TERMS as usize)
+}
+
+/// Parts of a number.
+pub fn parts(dtype: DType) -> usize {
+    if dtype == DType::F32 { 2 } else { 1 }
+}
+
+impl Tiling {
+    /// Of `rows` rows of weights with so many chunks of terms: the one in which a multiprocessor moves the fewest bytes.
+    pub fn new(dtype: DType, (rows, chunks): (usize, usize), batch: usize, target: Target) -> Option<Tiling> {
+        fn of<A>(kernel: &Kernel<A>) -> [u32; 2] {
+            ["CONSUMERS", "STAGES"].map(|name| kernel.constant(name) as u32)
+        }
+        // Instances of both 16-bit types are alike.
+        let forms: Vec<[u32; 2]> = match dtype {
+            DType::F32 => stream_product_f32::kernels::<f32>().iter().map(of).collect(),
+            _ => stream_product::kernels::<f16>().iter().map(of).collect(),
+        };
+        let parts = parts(dtype) as u32;
+        let mut best: Option<(u64, Tiling)> = None;
+        for (index, [consumers, stages]) in forms.into_iter().enumerate() {
+            let shared_bytes = stream_shared_bytes(parts, consumers, stages);
+            if shared_bytes > target.shared_bytes {
+                continue;
+            }
+            let tile = (consumers * STREAM_ROWS) as usize;
+            for turns in 1..=chunks.min(STREAM_TURNS as usize) {
+                let blocks =
+                    [rows.div_ceil(tile), chunks.div_ceil(turns), batch.div_ceil(STREAM_COLUMNS as usize)];
+                let waves = blocks.iter().product::<usize>().div_ceil(target.multiprocessors) as u64;
+                let stage = u64::from(stream_stage_bytes(parts, consumers));
+                // Sums are written, and read again.
+                let sums = u64::from(STREAM_COLUMNS) * tile as u64 * 8;
+                let bytes = waves * (turns as u64 * stage + sums);
+                if best.is_none_or(|(least, _)| bytes < least) {
+                    best = Some((bytes, Tiling { index, rows: tile, turns, blocks, shared_bytes }));
+                }
+            }
+        }
+        best.map(|(_, tiling)| tiling)
+    }
+
+    /// Shares of the terms.
+    pub fn splits(&self) -> usize {
+        self.blocks[1]
+    }
+}
+
+impl fmt::Display for Tiling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tiling { rows, turns, blocks: [down, across, batch], .. } = self;
+        let terms = turns * TERMS as usize;
+        write!(
+            f,
+            "{down}x{across}x{batch} blocks of {rows} rows, {terms} terms and {STREAM_COLUMNS} rows of the batch"
+        )
+    }
+}

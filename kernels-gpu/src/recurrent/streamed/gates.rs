@@ -1,0 +1,85 @@
+//! The gates of a step, behind the product of its state.
+//!
+//! h' (c') from gx `[batch, GATES·hidden]`, sums `[splits, batch, GATES·hidden]`, the bias, and h (c) `[batch, hidden]`, f32, which they
+//! replace; y as well, whose rows lie apart, and the parts of h'. Rows of the batch that are at their end keep h and c and have y 0.
+//!
+//! Launch: 1-D grid, a thread for each four units of a row, up to a multiple of [`TERMS`]; it may be early.
+//!
+//! Floor: its operands once, which lie in L2.
+
+use super::super::math::step;
+use super::super::step::of_unit;
+use super::super::{GRU, has};
+use super::four::{FOUR, To, add_shares, load_four, place, store_four, store_parts};
+use super::{StreamStep, Streamed, TERMS};
+use cuda_std::dependent;
+use cuda_std::prelude::*;
+
+/// Takes the step. A launch ahead of the product has left gx.
+///
+/// # Safety
+/// The operands that `p.has` names and the others are as the module says, `parts` and `scales` as those of
+/// [`take_apart()`](fn@super::take_apart); with `WIDE` four units go together. The grid covers them.
+#[kernel(
+    family = "recurrent_hopper",
+    requires = "sm_90a",
+    types = [f32, f16, bf16],
+    instances = [
+        { GATES: 3, WIDE: 0; threads: 128, min_blocks: 3 }, { GATES: 3, WIDE: 1; threads: 128, min_blocks: 3 },
+        { GATES: 4, WIDE: 0; threads: 128, min_blocks: 3 }, { GATES: 4, WIDE: 1; threads: 128, min_blocks: 3 },
+    ],
+)]
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn stream_gates<T: Streamed, const GATES: usize, const WIDE: usize>(
+    gx: Global<T>,
+    sums: Global<f32>,
+    bias: Global<T>,
+    lengths: Global<i32>,
+    h: GlobalMut<f32>,
+    c: GlobalMut<f32>,
+    y: GlobalMut<T>,
+    parts: GlobalMut<u32>,
+    scales: GlobalMut<f32>,
+    p: StreamStep,
+) {
+    let (row, unit, left) = place(&p);
+    let is_lstm = const { GATES != GRU };
+    let (hidden, padded) = (p.hidden as usize, p.fours.value() * FOUR);
+    let at_gate = |gate: usize| (row as usize * GATES + gate) * hidden + unit as usize;
+    let (mut of_x, mut of_h) = ([[0.0; 4]; GATES], [[0.0; 4]; GATES]);
+    // SAFETY: the caller's contract.
+    unsafe {
+        for gate in 0..GATES {
+            of_x[gate] = load_four::<T, WIDE>(gx, left, at_gate(gate));
+            let left = if p.has & has::BIAS != 0 { left } else { 0 };
+            of_h[gate] = load_four::<T, WIDE>(bias, left, gate * hidden + unit as usize);
+        }
+        let ends = left > 0 && p.has & has::LENGTHS != 0;
+        let length = lengths.get_bits_if(ends, row as usize, i32::MAX as u32) as i32;
+        let active = (p.time as i32) < length;
+        dependent::wait();
+        dependent::allow_next();
+        let of_split = p.batch as usize * GATES * hidden;
+        let at = row as usize * hidden + unit as usize;
+        let mut after = load_four::<f32, WIDE>(Global::from_raw(h.raw()), left, at);
+        let left_of_c = if is_lstm { left } else { 0 };
+        let mut after_c = load_four::<f32, WIDE>(Global::from_raw(c.raw()), left_of_c, at);
+        add_shares::<WIDE, GATES>(&mut of_h, sums, left, at_gate, (p.splits, of_split));
+        let mut out = [0.0; 4];
+        for i in 0..4 {
+            let (next, next_c) = step(of_unit(&of_x, i), of_unit(&of_h, i), after[i], after_c[i]);
+            if active && (i as u32) < left {
+                after[i] = next;
+                after_c[i] = next_c;
+                out[i] = next;
+            }
+        }
+        store_four::<f32, WIDE>(h, left, at, after);
+        store_four::<f32, WIDE>(c, left_of_c, at, after_c);
+        let at = i64::from(row) * p.y_row + i64::from(unit);
+        store_four::<T, WIDE>(y, left, at as usize, out);
+        let exists = thread::index_1d() < u64::from(p.batch) * u64::from(p.fours.value());
+        let to = To { parts, scales, lines: p.batch, chunks: padded / TERMS };
+        store_parts::<T>(to, exists, (row, unit), after);
+    }
+}
