@@ -138,20 +138,17 @@ impl Product {
             batch: batch as u32,
             chunks: chunks as u32,
             turns: tiling.turns as u32,
-            backwards: 0,
         };
         Ok(Product { dtype, tiling, weights, with, maps, sums, p })
     }
 
     /// Multiplies what `with` holds now. An `early` one may fetch weights before the launch ahead of it is done.
-    /// Steps take turns in the direction in which they go along the terms.
-    fn launch(&self, early: bool, step: usize) -> Result<()> {
+    fn launch(&self, early: bool) -> Result<()> {
         let [x, y, z] = self.tiling.blocks.map(|blocks| blocks as u64);
         let grid = Grid::xyz(x, y, z)?.shared(self.tiling.shared_bytes).early_if(early);
-        let p = StreamProduct { backwards: (step % 2) as u32, ..self.p };
         let [weights, with] = self.maps;
         let (of_weights, of_with) = (self.weights.scales.view()?, self.with.scales.view()?);
-        let args = (weights, with, of_weights, of_with, self.sums.view_mut()?, p);
+        let args = (weights, with, of_weights, of_with, self.sums.view_mut()?, self.p);
         let (device, index) = (self.sums.device(), self.tiling.index);
         // SAFETY: maps of these parts with the boxes of the tiling's kernel, of which the blocks cover rows, terms and batch.
         unsafe {
@@ -249,7 +246,7 @@ fn typed<T: Number>(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -
         let kernel: &Kernel<kernels::stream_gates::Args<T>> =
             instance(kernels::stream_gates::kernels::<T>(), layer.kind, wide(hidden, Some(&y), &together));
         // What is ahead of the first is anything, such as the parts of the weights.
-        product.launch(now > 0, now)?;
+        product.launch(now > 0)?;
         let args = (
             gx.view()?,
             product.sums.view()?,
@@ -334,7 +331,7 @@ fn typed_back<T: Number>(layer: &Layer, plan: &Plan, walked: &Walked) -> Result<
         let grid = step.grid(kernel)?.early_if(!is_last);
         // SAFETY: as in `typed`; before the last step there is no product.
         unsafe { device.launch(kernel, grid, args)? };
-        product.launch(true, now)?;
+        product.launch(true)?;
     }
     let kernel = &kernels::stream_collect::ALL[0];
     let grid = Grid::covering((batch * hidden) as u64, kernel.bounds.threads.into())?;
