@@ -58,7 +58,7 @@ impl Tiled {
         let inner: Vec<usize> = others.collect();
         let rest = inner.iter().chain(&outermost).map(|&dim| dims[dim].extent as u64).product();
         let blocks = [tiles(out) as u64, tiles(run) as u64, rest];
-        if inner.len() > MAX_INNER || blocks[0] >= 1 << 31 || blocks[1].max(rest) > Grid::MAX_YZ.into() {
+        if inner.len() > MAX_INNER || blocks[0] >= 1 << 31 || blocks[1].max(rest) > Grid::MAX_YZ {
             return None;
         }
         let of_inner =
