@@ -101,7 +101,7 @@ impl<T: Copy> Global<T> {
         unsafe { imp::get_pack_if::<T>(self.raw, when, index, otherwise) }
     }
 
-    /// [`Self::get_pack_if`] with the usual policy of L2, as a plain copy has it.
+    /// [`Self::get_pack_if`] with the usual policy of L2, as a plain copy has it; for what L2 gives anyway, where registers are few.
     ///
     /// # Safety
     /// As [`Self::get_pack_if`].

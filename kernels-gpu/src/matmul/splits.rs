@@ -65,7 +65,7 @@ pub unsafe fn reduce<T: Float>(
             let mut sums = [0.0f32; PACK];
             for split in 0..p.splits {
                 for half in 0..T::PER_PACK / 4 {
-                    let four = partials.get_pack_if(true, of_split(split) + half * 4, 0);
+                    let four = partials.get_pack_plain_if(true, of_split(split) + half * 4, 0);
                     for i in 0..4 {
                         sums[half * 4 + i] += f32::from_bits(four[i]);
                     }

@@ -224,7 +224,7 @@ impl<'a, T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, 
         // SAFETY: a vector has an element for each column.
         unsafe {
             if const { PACKED == 1 } {
-                vector.get_pack_if(when, first, absent)
+                vector.get_pack_plain_if(when, first, absent)
             } else if when {
                 T::pack_from(|element| vector.get(first + element))
             } else {

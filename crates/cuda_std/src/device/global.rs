@@ -31,38 +31,27 @@ pub unsafe fn set<T: Copy>(raw: RawView, index: usize, value: T) {
     unsafe { at::<T>(raw, index).write(value) }
 }
 
-/// Functions that give a policy of L2.
-macro_rules! policies {
-    ($($(#[$doc:meta])* $name:ident: $policy:literal;)*) => {$(
-        $(#[$doc])*
-        #[inline(always)]
-        fn $name() -> u64 {
-            let policy;
-            // SAFETY: a number.
-            unsafe {
-                asm!(
-                    concat!("createpolicy.fractional.L2::", $policy, ".b64 {}, 1.0;"), out(reg64) policy,
-                    options(pure, nomem, nostack, preserves_flags)
-                );
-            }
-            policy
-        }
-    )*};
-}
-policies! {
-    /// That of loads through [`Global`](crate::global::Global): L2 lets go of what is written before what is read. Written
-    /// sectors then leave for memory in a steady stream: on an H200 a copy gains 1 to 4 %, a transposition 2 to 4 %.
-    ///
-    /// Other hints made a copy slower there: `L1::no_allocate` and `L2::256B` by 4 to 6 % together, `.cs` of loads by 4 %, of
-    /// stores by 1 %.
-    reads_stay: "evict_last";
-    /// The one without a hint.
-    as_usual: "evict_normal";
+/// The policy of loads through [`Global`](crate::global::Global): L2 lets go of what is written before what is read. Written
+/// sectors then leave for memory in a steady stream: on an H200 a copy gains 1 to 4 %, a transposition 2 to 4 %.
+///
+/// Other hints made a copy slower there: `L1::no_allocate` and `L2::256B` by 4 to 6 % together, `.cs` of loads by 4 %, of
+/// stores by 1 %.
+#[inline(always)]
+fn reads_stay() -> u64 {
+    let policy;
+    // SAFETY: a number.
+    unsafe {
+        asm!(
+            "createpolicy.fractional.L2::evict_last.b64 {}, 1.0;", out(reg64) policy,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    policy
 }
 
 // Predicates are inside the asm: a Rust `if` would branch around each load.
 #[inline(always)]
-unsafe fn load_pack<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: Pack, policy: u64) -> Pack {
+pub unsafe fn get_pack_or<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: Pack) -> Pack {
     let [mut a, mut b, mut c, mut d] = otherwise;
     // SAFETY: the caller's contract.
     unsafe {
@@ -70,17 +59,11 @@ unsafe fn load_pack<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: 
             "{{ .reg .pred p; setp.ne.u32 p, {when}, 0;",
             "@p ld.global.nc.L2::cache_hint.v4.b32 {{ {a}, {b}, {c}, {d} }}, [{address}], {policy}; }}",
             a = inout(reg32) a, b = inout(reg32) b, c = inout(reg32) c, d = inout(reg32) d,
-            address = in(reg64) at::<T>(raw, index), when = in(reg32) when as u32, policy = in(reg64) policy,
-            options(nostack, readonly, preserves_flags)
+            address = in(reg64) at::<T>(raw, index), when = in(reg32) when as u32,
+            policy = in(reg64) reads_stay(), options(nostack, readonly, preserves_flags)
         );
     }
     [a, b, c, d]
-}
-
-#[inline(always)]
-pub unsafe fn get_pack_or<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: Pack) -> Pack {
-    // SAFETY: the caller's contract.
-    unsafe { load_pack::<T>(raw, when, index, otherwise, reads_stay()) }
 }
 
 #[inline(always)]
@@ -91,8 +74,18 @@ pub unsafe fn get_pack_if<T: Copy>(raw: RawView, when: bool, index: usize, other
 
 #[inline(always)]
 pub unsafe fn get_pack_plain_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: u32) -> Pack {
+    let [mut a, mut b, mut c, mut d] = [otherwise; 4];
     // SAFETY: the caller's contract.
-    unsafe { load_pack::<T>(raw, when, index, [otherwise; 4], as_usual()) }
+    unsafe {
+        asm!(
+            "{{ .reg .pred p; setp.ne.u32 p, {when}, 0;",
+            "@p ld.global.nc.v4.b32 {{ {a}, {b}, {c}, {d} }}, [{address}]; }}",
+            a = inout(reg32) a, b = inout(reg32) b, c = inout(reg32) c, d = inout(reg32) d,
+            address = in(reg64) at::<T>(raw, index), when = in(reg32) when as u32,
+            options(nostack, readonly, preserves_flags)
+        );
+    }
+    [a, b, c, d]
 }
 
 #[inline(always)]
