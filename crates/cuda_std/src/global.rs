@@ -8,7 +8,7 @@
 //! Indices count elements and are 64 bits wide. A *pack* is 16 aligned bytes.
 
 use crate::imp::global as imp;
-use crate::packed::Pack;
+use crate::packed::{Float, Pack};
 use core::marker::PhantomData;
 
 pub use imp::RawView;
@@ -216,5 +216,71 @@ impl<T: Copy> GlobalMut<T> {
     pub unsafe fn set_pack_if(self, when: bool, index: usize, pack: Pack) {
         // SAFETY: the caller's contract.
         unsafe { imp::set_pack_if::<T>(self.raw, when, index, pack) }
+    }
+}
+
+impl<T: Float> GlobalMut<T> {
+    /// Writes elements `low..high` of the pack that starts at element `index`, as far as it has them, and nothing else: a
+    /// few stores, each as wide as the alignment allows.
+    ///
+    /// # Safety
+    /// As [`Self::set`], for each of these elements; the pack starts at a multiple of 16 bytes.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn set_pack_part(self, index: usize, pack: Pack, low: i32, high: i32) {
+        let per_pack = T::PER_PACK as i32;
+        // SAFETY: the caller's contract.
+        unsafe {
+            if low > 0 && high < per_pack {
+                for element in 0..T::PER_PACK {
+                    let when = low <= element as i32 && (element as i32) < high;
+                    self.set_if(when, index + element, T::element(pack, element));
+                }
+            } else if low > 0 {
+                self.set_pack_end(index, pack, (per_pack - low).max(0) as u32);
+            } else {
+                self.set_pack_begin(index, pack, high.max(0) as u32);
+            }
+        }
+    }
+
+    /// Writes the first `count` elements of a pack, fewer than it has.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn set_pack_begin(self, index: usize, pack: Pack, count: u32) {
+        let per_word = T::PER_WORD;
+        let words = count / per_word as u32;
+        let (two, one) = (words & 2 != 0, words & 1 != 0);
+        // SAFETY: the caller's contract.
+        unsafe {
+            self.set_8_if(two, index, [pack[0], pack[1]]);
+            let (at, word) = if two { (2, pack[2]) } else { (0, pack[0]) };
+            self.set_4_if(one, index + at * per_word, word);
+            if const { T::PER_WORD == 2 } {
+                let word = if two { [pack[2], pack[3]] } else { [pack[0], pack[1]] };
+                let word = if one { word[1] } else { word[0] };
+                self.set_if(count & 1 != 0, index + 2 * words as usize, T::from_bits(word & 0xffff));
+            }
+        }
+    }
+
+    /// Writes the last `count` elements of a pack, fewer than it has.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn set_pack_end(self, index: usize, pack: Pack, count: u32) {
+        let per_word = T::PER_WORD;
+        let words = count / per_word as u32;
+        let (two, one) = (words & 2 != 0, words & 1 != 0);
+        // SAFETY: the caller's contract.
+        unsafe {
+            self.set_8_if(two, index + 2 * per_word, [pack[2], pack[3]]);
+            let (at, word) = if two { (1, pack[1]) } else { (3, pack[3]) };
+            self.set_4_if(one, index + at * per_word, word);
+            if const { T::PER_WORD == 2 } {
+                let word = if two { [pack[1], pack[0]] } else { [pack[3], pack[2]] };
+                let word = if one { word[1] } else { word[0] };
+                self.set_if(count & 1 != 0, index + 7 - 2 * words as usize, T::from_bits(word >> 16));
+            }
+        }
     }
 }

@@ -41,6 +41,10 @@ pub trait Float: sealed::Sealed + Copy + Send + Sync + 'static {
     fn fold<A>(word: u32, start: A, f: impl FnMut(A, f32) -> A) -> A;
     /// Replaces each element of a word, lowest first.
     fn map(word: u32, f: impl FnMut(f32) -> f32) -> u32;
+    /// [`Float::fold`] of a word that has been widened before, as if it had not been: see [`renew`].
+    fn fold_again<A>(word: u32, zero: u32, start: A, f: impl FnMut(A, f32) -> A) -> A;
+    /// [`Float::map`] of a word that has been widened before, as if it had not been: see [`renew`].
+    fn map_again(word: u32, zero: u32, f: impl FnMut(f32) -> f32) -> u32;
     /// Elements 2·`index` and 2·`index` + 1 of a pack, widened; of four `f32` or eight 16-bit floats.
     fn pair(pack: Pack, index: usize) -> [f32; 2];
     /// Replaces elements 2·`index` and 2·`index` + 1 of a pack, rounded.
@@ -100,6 +104,14 @@ impl Float for f32 {
         f(f32::from_bits(word)).to_bits()
     }
     #[inline(always)]
+    fn fold_again<A>(word: u32, zero: u32, start: A, f: impl FnMut(A, f32) -> A) -> A {
+        Self::fold(word ^ zero, start, f)
+    }
+    #[inline(always)]
+    fn map_again(word: u32, zero: u32, f: impl FnMut(f32) -> f32) -> u32 {
+        Self::map(word ^ zero, f)
+    }
+    #[inline(always)]
     fn pair(pack: Pack, index: usize) -> [f32; 2] {
         [f32::from_bits(pack[2 * index]), f32::from_bits(pack[2 * index + 1])]
     }
@@ -137,7 +149,7 @@ fn bits_from(at: i32, low: i32) -> u32 {
 }
 
 macro_rules! half {
-    ($ty:ty, $name:literal, $neg_infinity:literal, $widen:ident, $pair:ident, $max:ident) => {
+    ($ty:ty, $name:literal, $neg_infinity:literal, $widen:ident, $again:ident, $pair:ident, $max:ident) => {
         impl sealed::Sealed for $ty {}
         impl Float for $ty {
             const NAME: &'static str = $name;
@@ -187,6 +199,18 @@ macro_rules! half {
                 imp::$pair(low, f(high))
             }
             #[inline(always)]
+            fn fold_again<A>(word: u32, zero: u32, start: A, mut f: impl FnMut(A, f32) -> A) -> A {
+                let (low, high) = $again(word, zero);
+                let acc = f(start, low);
+                f(acc, high)
+            }
+            #[inline(always)]
+            fn map_again(word: u32, zero: u32, mut f: impl FnMut(f32) -> f32) -> u32 {
+                let (low, high) = $again(word, zero);
+                let low = f(low);
+                imp::$pair(low, f(high))
+            }
+            #[inline(always)]
             fn pair(pack: Pack, index: usize) -> [f32; 2] {
                 imp::$widen(pack[index]).into()
             }
@@ -213,8 +237,19 @@ macro_rules! half {
     };
 }
 
-half!(f16, "f16", 0xfc00_fc00, widen_f16, pair_f16, max_f16x2);
-half!(bf16, "bf16", 0xff80_ff80, widen_bf16, pair_bf16, max_bf16x2);
+half!(f16, "f16", 0xfc00_fc00, widen_f16, widen_f16_again, pair_f16, max_f16x2);
+half!(bf16, "bf16", 0xff80_ff80, widen_bf16, widen_bf16_again, pair_bf16, max_bf16x2);
+
+#[inline(always)]
+fn widen_f16_again(word: u32, zero: u32) -> (f32, f32) {
+    imp::widen_f16(word ^ zero)
+}
+
+/// By a factor and a mask that the compilers do not know, in place of what they know: no instruction more.
+#[inline(always)]
+fn widen_bf16_again(word: u32, zero: u32) -> (f32, f32) {
+    (f32::from_bits(word.wrapping_mul(1 << 16 | zero)), f32::from_bits(word & (0xffff_0000 | zero)))
+}
 
 /// Rounds two values to f16, `low` in the low half.
 #[inline(always)]
@@ -230,7 +265,8 @@ pub fn pair_bf16(low: f32, high: f32) -> u32 {
 
 /// The same pack, as far as `zero` is 0; neither LLVM nor ptxas knows that it is, when it is a kernel
 /// parameter. Keeps 16-bit elements packed between two passes over them: otherwise both compilers keep what
-/// the first pass widened, in twice the registers. One instruction a word.
+/// the first pass widened, in twice the registers. One instruction a word; [`Float::fold_again`] and [`Float::map_again`] take
+/// none for bf16.
 #[inline(always)]
 pub fn renew(pack: Pack, zero: u32) -> Pack {
     [pack[0] ^ zero, pack[1] ^ zero, pack[2] ^ zero, pack[3] ^ zero]

@@ -84,7 +84,7 @@ pub struct Params {
 }
 plain_parameter!(Params);
 // No padding: every byte of the parameter is a field's.
-const _: () = assert!(size_of::<Params>() == 6 * 32 + 2 * 12 + 12 + 11 * 4);
+const _: () = assert!(size_of::<Params>() == 6 * 32 + 2 * 12 + 20 + 11 * 4);
 
 /// What a kernel has to know of the masks and of how y and they lie.
 pub mod form {

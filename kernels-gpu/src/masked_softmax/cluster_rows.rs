@@ -7,7 +7,6 @@
 use super::ending::{End, Ending, Share, Softmax};
 use super::held::{Held, finite_or_zero};
 use super::locate::locate;
-use super::loose::Loose;
 use super::nan_row::store_nan_row;
 use super::packed_scores::Packed;
 use super::register_rows::{Partial, exponentiate, load_packs, max_of, store_packs};
@@ -114,30 +113,20 @@ pub(super) unsafe fn cluster<
             packs.saturating_sub(in_registers),
         );
         let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &slice, first);
-        // The first block has the loose elements.
-        let loose = Loose::<T, H, LANES>::load(operands, p, &row, rank * LANES as u32 + thread).scores();
         let mine = if const { STAGED == 0 } {
-            Partial::of_held(&mut held, loose, operands, p, &slice, first)
+            Partial::of_held::<T, H, LANES, PACKS>(&mut held, p, &slice, first)
         } else {
-            let most = float::max_nan(loose.max(max_of::<T, H, PACKS>(&held)), staged.prepare(operands));
+            let most = float::max_nan(max_of::<T, H, PACKS>(&held), staged.prepare(operands));
             let maximum = warp::max::<f32, 32>(most);
             let base = finite_or_zero(maximum);
             let sum = exponentiate::<T, H, LANES, PACKS>(&mut held, p, &slice, first, base, 0.0);
-            let sum = loose.renewed(operands, true).sum(p.exponent, base, staged.exponentiate(base, sum));
-            Partial { maximum, sum: warp::sum::<f32, 32>(sum) }
+            Partial { maximum, sum: warp::sum::<f32, 32>(staged.exponentiate(base, sum)) }
         };
         let total = exchange.agree([mine.maximum, mine.sum], Partial::EMPTY, |total, [maximum, sum]| {
             total.and(Partial { maximum, sum }, p)
         });
         let total = total.over_warp(p);
-        let share = Share {
-            row: &row,
-            first: rank * packs,
-            packs,
-            loose: rank == 0,
-            lane: thread,
-            lanes: LANES as u32,
-        };
+        let share = Share { first: rank * packs, units: packs, ..Share::of_row::<T>(&row, thread, LANES) };
         if E::is_nan(known, total.sum) {
             if ending.stores() {
                 store_nan_row(
@@ -156,7 +145,6 @@ pub(super) unsafe fn cluster<
                 let end = E::normaliser(known, softmax);
                 store_packs::<T, H, _, LANES, PACKS>(ending.sink(operands), p, &slice, first, held, &end);
                 staged.store(ending.sink(operands), &end);
-                loose.renewed(operands, true).store(ending.sink(operands), &end);
             }
             ending.finish(operands, p, known, &share, End::Number(softmax));
         }

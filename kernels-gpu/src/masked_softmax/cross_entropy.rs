@@ -80,6 +80,7 @@ struct Known {
 
 impl<T: Float> Ending<T> for CrossEntropy {
     type Known = Known;
+    const ZEROS: bool = false;
 
     #[inline(always)]
     unsafe fn begin(&self, p: &Params, number: u32, row: Row) -> (Known, Row) {
@@ -128,7 +129,7 @@ impl<T: Float> Ending<T> for CrossEntropy {
                 self.losses.set_if(share.is_first(), number, 0.0);
                 return;
             };
-            if !share.has::<T>(column) {
+            if !share.has(column) {
                 return;
             }
             let End::Number(end) = end else {

@@ -5,7 +5,7 @@
 //!
 //! Floor: kept x and mask bytes once, y once, and the probabilities, which the gradient needs, once.
 
-use super::ending::{Ending, Sink};
+use super::ending::{Ending, Part, Sink};
 use super::locate::Row;
 use super::packed_scores::Packed;
 use super::{Operands, Params, register_rows, streamed_rows, strided_rows};
@@ -28,29 +28,30 @@ struct Both<T> {
 
 impl<T: Float> Sink<T> for Both<T> {
     #[inline(always)]
-    unsafe fn set_pack(self, when: bool, at: usize, pack: Pack) {
+    unsafe fn set_pack(self, when: bool, at: usize, pack: Pack, part: Part) {
         // SAFETY: the caller's contract. Packs begin at whole packs of y, which are whole groups of words.
         unsafe {
             if when {
-                self.of.probabilities.set_pack_if(true, at, pack);
-                self.y.set_pack_if(true, at, self.of.dropping.pack::<T>(at as u64, pack));
+                part.set(self.of.probabilities, true, at, pack);
+                part.set(self.y, true, at, self.of.dropping.pack::<T>(at as u64, pack));
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn set(self, when: bool, at: usize, value: T) {
+    unsafe fn set(self, at: usize, value: T) {
         let left = self.of.dropping.one(at as u64, value.to_f32());
         // SAFETY: the caller's contract.
         unsafe {
-            self.of.probabilities.set_if(when, at, value);
-            self.y.set_if(when, at, T::from_f32(left));
+            self.of.probabilities.set(at, value);
+            self.y.set(at, T::from_f32(left));
         }
     }
 }
 
 impl<T: Float> Ending<T> for Dropout<T> {
     type Known = ();
+    const ZEROS: bool = true;
 
     #[inline(always)]
     unsafe fn begin(&self, _: &Params, _: u32, row: Row) -> ((), Row) {
@@ -101,7 +102,7 @@ dropout_kernel!(
         { LANES: 32, PACKS: 4; threads: 128 },
         { LANES: 64, PACKS: 4; threads: 64 },
         { LANES: 128, PACKS: 4; threads: 128 },
-        { LANES: 256, PACKS: 4; threads: 256 },
+        { LANES: 256, PACKS: 4; threads: 256, min_blocks: 4 },
         { LANES: 512, PACKS: 4; threads: 512, min_blocks: 1 },
     ],
     register_rows::rows::<T, Packed, _, LANES, PACKS>

@@ -10,8 +10,8 @@ use cuda_std::float;
 pub struct Exponent {
     high: f32,
     low: f32,
-    /// 0, which the compilers do not know: see `packed::renew`.
-    pub(crate) zero: u32,
+    /// Zeros, which the compilers do not know: see `packed::renew`. One for each place that widens scores again.
+    pub(crate) zeros: [u32; 3],
 }
 
 impl Exponent {
@@ -26,7 +26,7 @@ impl Exponent {
         Exponent {
             high,
             low: if high == f32::MAX { f32::MIN_POSITIVE } else { low.max(f32::MIN_POSITIVE) },
-            zero: 0,
+            zeros: [0; 3],
         }
     }
 

@@ -2,10 +2,11 @@
 //!
 //! Loading goes in phases, so that all loads of a thread are in flight before the first is used: the words
 //! of x ([`read_x`]), the mask's ([`Held::read_mask`]), then arithmetic alone ([`Held::prepare`]). What a
-//! phase cannot read as a pack (of a mask that is not aligned with x) it reads element by element in a rolled loop
-//! behind a branch that aligned rows never take.
+//! phase cannot read as a pack (of a bias that is not aligned with x, at an operand's ends) it reads element by element in a
+//! rolled loop behind a branch that aligned rows never take.
 
-use super::{Exponent, Operands, Params, locate::Row};
+use super::locate::{Row, whole_columns};
+use super::{Exponent, Operands, Params};
 use cuda_std::bits;
 use cuda_std::prelude::*;
 
@@ -44,8 +45,10 @@ pub(crate) trait Held<T: Float>: Copy {
     fn exponentiate_by(&mut self, exponent: Exponent, shift: f32, start: f32) -> f32;
     /// Whether there may be a bias.
     const BIASED: bool;
-    /// Whether `exponentiate_by` and `normalise_by` may be used.
+    /// Whether `exponentiate_by` may be used.
     const SHIFTS: bool;
+    /// Whether `normalise_by` may be: exponentials are not kept.
+    const RECOMPUTES: bool;
     /// The results.
     fn normalise(self, exponent: Exponent, end: &Normaliser) -> Pack;
     /// The results, with the shift of the maximum and of the sum together.
@@ -116,7 +119,8 @@ pub(crate) fn column<T: Float, const LANES: usize>(first: u32, i: usize) -> i32 
     (first + (LANES * i) as u32) as i32 * T::PER_PACK as i32
 }
 
-/// The words of x of packs `LANES` apart; −∞, before the flip of signs, where a pack has no kept column.
+/// The words of x of packs `LANES` apart; −∞, before the flip of signs, where a pack has no kept column. Packs that cover
+/// a ragged row's ends are read whole, as far as x goes: with elements of other rows, which [`Held::prepare`] drops.
 ///
 /// # Safety
 /// As [`Held::read_mask`].
@@ -128,11 +132,25 @@ pub(crate) unsafe fn read_x<T: Float, const LANES: usize, const PACKS: usize>(
     first: u32,
 ) -> [Pack; PACKS] {
     let mut x = [[0; 4]; PACKS];
+    let whole = if p.ragged != 0 { whole_columns::<T>(p.x_len, row.x) } else { i32::MAX };
+    let readable = Row { high: row.high.min(whole), ..*row };
     for i in 0..PACKS {
         let column = column::<T, LANES>(first, i);
-        let (when, at) = (row.keeps_some::<T>(column), row.x + column as i64);
+        let (when, at) = (readable.keeps_some::<T>(column), row.x + column as i64);
         // SAFETY: packs with kept columns are inside x.
         x[i] = unsafe { operands.x.get_pack_or(when, at as usize, [T::NEG_INFINITY_WORD ^ p.flip; 4]) };
+    }
+    if row.high > whole {
+        // The last pack of x.
+        for i in 0..PACKS {
+            let column = column::<T, LANES>(first, i);
+            if column == whole {
+                // SAFETY: kept elements are inside x.
+                let read =
+                    |e: u32| unsafe { operands.x.get((row.x + (column + e as i32) as i64) as usize).bits() };
+                x[i] = gather::<T>(row, column, read);
+            }
+        }
     }
     x
 }
@@ -144,7 +162,7 @@ pub(super) fn gather<T: Float>(row: &Row, column: i32, read: impl Fn(u32) -> u32
     let width = 32 / T::PER_WORD as u32;
     let mut element = 0;
     while element < bits::opaque(T::PER_PACK as u32) {
-        if row.keeps_in_pack(column + element as i32) {
+        if row.keeps(column + element as i32) {
             let value = read(element) << (width * (element % T::PER_WORD as u32));
             for w in 0..4 {
                 pack[w] |= if w as u32 == element / T::PER_WORD as u32 { value } else { 0 };

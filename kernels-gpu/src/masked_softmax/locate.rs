@@ -28,8 +28,8 @@ pub struct RowDim {
     pub extent: Divisor,
 }
 
-/// One row, in *window* columns: column 0 is the first element at a multiple of 16 bytes. Whole packs begin there;
-/// before and behind them lie the *loose* elements of ragged rows.
+/// One row, in *window* columns: column 0 is the last element at a multiple of 16 bytes that does not lie behind the row's
+/// first. Packs begin there and cover the row; the first and the last of a ragged row have columns of other rows too.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     /// Element index in x of window column 0.
@@ -38,20 +38,16 @@ pub(crate) struct Row {
     pub y: i64,
     /// Element index in the mask of window column 0.
     pub mask: i64,
-    /// The row's first window column: at most 0.
+    /// The row's first window column.
     pub first: i32,
-    /// One past the last column of a whole pack.
-    pub whole: i32,
     /// One past the row's last window column.
     pub end: i32,
+    /// One past the last column whose pack a block has: `end`, but for slices.
+    pub stop: i32,
     /// First kept window column.
     pub low: i32,
     /// One past the last kept window column; at least `low`.
     pub high: i32,
-    /// First kept column of the packs.
-    pub low_packed: i32,
-    /// One past the last kept column of the packs.
-    pub high_packed: i32,
 }
 
 /// What a row's digits add up to for each operand.
@@ -86,9 +82,11 @@ fn indices(p: &Params, row: u32) -> Indices {
                 at.x += digit * dim.x;
                 at.y += digit * dim.y;
                 at.mask += digit * dim.mask;
-                at.lengths += digit * dim.lengths;
-                at.starts += digit * dim.starts;
-                at.query += digit * dim.query as i64;
+                if p.bounds_rows() {
+                    at.lengths += digit * dim.lengths;
+                    at.starts += digit * dim.starts;
+                    at.query += digit * dim.query as i64;
+                }
             }
         )*};
     }
@@ -138,105 +136,55 @@ pub(crate) unsafe fn locate<T: Float>(operands: &Operands<T>, p: &Params, row: u
         high = high.min(limit);
     }
     high = high.max(low);
-    let row = Row {
-        x: at.x,
-        y: at.y,
-        mask: at.mask,
-        first: 0,
-        whole: cols,
-        end: cols,
-        low,
-        high,
-        low_packed: low,
-        high_packed: high,
-    };
-    if p.ragged != 0 { row.cut::<T>() } else { row }
+    let row = Row { x: at.x, y: at.y, mask: at.mask, first: 0, end: cols, stop: cols, low, high };
+    if p.ragged != 0 { row.covered::<T>() } else { row }
 }
 
 impl Row {
     /// A row with nothing in it, for lanes beyond the last row.
-    pub const NONE: Row = Row {
-        x: 0,
-        y: 0,
-        mask: 0,
-        first: 0,
-        whole: 0,
-        end: 0,
-        low: 0,
-        high: 0,
-        low_packed: 0,
-        high_packed: 0,
-    };
+    pub const NONE: Row = Row { x: 0, y: 0, mask: 0, first: 0, end: 0, stop: 0, low: 0, high: 0 };
 
     /// A row that begins at column 0 and may do so anywhere, in window columns.
     #[inline(always)]
-    fn cut<T: Float>(self) -> Row {
-        let inside = T::PER_PACK as i32 - 1;
-        let head = (-(self.x as i32) & inside).min(self.end);
-        let (end, low, high) = (self.end - head, self.low - head, self.high - head);
-        let whole = end & !inside;
+    fn covered<T: Float>(self) -> Row {
+        let first = self.x as i32 & (T::PER_PACK as i32 - 1);
+        let end = self.end + first;
         Row {
-            x: self.x + head as i64,
-            y: self.y + head as i64,
-            mask: self.mask + head as i64,
-            first: -head,
-            whole,
+            x: self.x - first as i64,
+            y: self.y - first as i64,
+            mask: self.mask - first as i64,
+            first,
             end,
-            low,
-            high,
-            low_packed: low.max(0),
-            high_packed: high.min(whole),
+            stop: end,
+            low: self.low + first,
+            high: self.high + first,
         }
     }
 
     /// The row with no kept column.
     #[inline(always)]
     pub fn emptied(self) -> Row {
-        Row { low: 0, high: 0, low_packed: 0, high_packed: 0, ..self }
+        Row { low: 0, high: 0, ..self }
     }
 
     /// The row with no packs but `count` from number `first` on.
     #[inline(always)]
     pub fn slice<T: Float>(&self, first: u32, count: u32) -> Row {
         let per_pack = T::PER_PACK as i32;
-        let (begin, end) = (first as i32 * per_pack, (first + count) as i32 * per_pack);
-        Row {
-            whole: self.whole.min(end),
-            low_packed: self.low_packed.max(begin),
-            high_packed: self.high_packed.min(end),
-            ..*self
-        }
-    }
-
-    /// How many elements are loose.
-    #[inline(always)]
-    pub fn loose(&self) -> i32 {
-        self.end - self.first - self.whole
-    }
-
-    /// The column of loose element number `element`: first those before the packs, then those behind.
-    #[inline(always)]
-    pub fn column_of_loose(&self, element: i32) -> i32 {
-        let column = self.first + element;
-        if column < 0 { column } else { self.whole + column }
+        let (begin, stop) = (first as i32 * per_pack, (first + count) as i32 * per_pack);
+        Row { stop: self.end.min(stop), low: self.low.max(begin), high: self.high.min(stop), ..*self }
     }
 
     /// Whether the kept columns end or begin inside a pack.
     #[inline(always)]
     pub fn splits_packs<T: Float>(&self) -> bool {
-        (self.low_packed | self.high_packed) & (T::PER_PACK as i32 - 1) != 0
+        (self.low | self.high) & (T::PER_PACK as i32 - 1) != 0
     }
 
     /// Whether the pack at `column` has kept columns.
     #[inline(always)]
     pub fn keeps_some<T: Float>(&self, column: i32) -> bool {
-        column < self.high_packed && column + T::PER_PACK as i32 > self.low_packed
-    }
-
-    /// Whether `column` is kept and in a whole pack.
-    #[inline(always)]
-    pub fn keeps_in_pack(&self, column: i32) -> bool {
-        self.low_packed <= column && column < self.high_packed
+        column < self.high && column + T::PER_PACK as i32 > self.low
     }
 
     /// Whether `column` is kept.
@@ -244,4 +192,17 @@ impl Row {
     pub fn keeps(&self, column: i32) -> bool {
         self.low <= column && column < self.high
     }
+
+    /// Whether all columns of the pack at `column`, the first of which is not behind the row, are the row's.
+    #[inline(always)]
+    pub fn has_whole<T: Float>(&self, column: i32) -> bool {
+        column >= self.first && column + T::PER_PACK as i32 <= self.end
+    }
+}
+
+/// One past the last column of whole packs that an operand of `len` elements has, whose element at window column 0 is `at`.
+/// Packs that cover a row may pass the operand's end.
+#[inline(always)]
+pub(super) fn whole_columns<T: Float>(len: i64, at: i64) -> i32 {
+    (len - at).min(i32::MAX as i64) as i32 & -(T::PER_PACK as i32)
 }

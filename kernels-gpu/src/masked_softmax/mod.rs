@@ -19,9 +19,8 @@
 //! | [`streamed()`](fn@streamed), [`streamed_bias()`](fn@streamed_bias) | longer: read twice, the second time partly from L2 | a block a row |
 //! | [`strided()`](fn@strided) | columns or masks with any stride, unaligned bases | a warp a row, element by element |
 //!
-//! A row is cut into the whole aligned 16-byte packs that lie inside of it, and the *loose* elements before and behind
-//! them, at most two packs less two elements, which lanes read and write one by one. So nothing of a neighbouring row
-//! is touched.
+//! Rows are read in the aligned 16-byte packs that cover them. Where a row begins or ends inside a pack, the rest of it,
+//! elements of a neighbouring row, is read and dropped, and left alone where results are written.
 //!
 //! Source: Milakov and Gimelshein 2018 (one-pass maximum and sum); the row and cluster layouts follow
 //! docs/PERFORMANCE.md's measurements.
@@ -42,8 +41,9 @@ mod dropout;
 mod ending;
 mod exponent;
 mod held;
+mod joined_rows;
+mod kept_powers;
 mod locate;
-mod loose;
 mod nan_row;
 mod packed_scores;
 mod register_rows;
@@ -96,7 +96,9 @@ pub struct Params {
     pub starts_base: i64,
     /// Query position of row 0.
     pub query_base: i64,
-    /// Elements of the mask from its first; words beyond are not read.
+    /// Elements of x from its first; none beyond are read.
+    pub x_len: i64,
+    /// Elements of the mask from its first; none beyond are read.
     pub mask_len: i64,
     /// Column stride of x; other than 1 in `strided` only.
     pub x_stride: i64,
@@ -119,7 +121,7 @@ pub struct Params {
     pub mask_invert: u32,
     /// XORed into each word of x: sign bits for a negative scale (the exponent has its magnitude), else 0.
     pub flip: u32,
-    /// 1 where rows may start at any element or end inside a pack: they may have loose elements.
+    /// 1 where rows may start or end inside a pack.
     pub ragged: u32,
     /// 1 where `lengths` is given.
     pub has_lengths: u32,
@@ -136,7 +138,7 @@ pub struct Params {
 }
 cuda_std::plain_parameter!(Params);
 // No padding: every byte of the parameter is a field's.
-const _: () = assert!(size_of::<Params>() == MAX_ROW_DIMS * 56 + 9 * 8 + 3 * 4 + 15 * 4);
+const _: () = assert!(size_of::<Params>() == MAX_ROW_DIMS * 56 + 10 * 8 + 5 * 4 + 15 * 4);
 
 impl Params {
     /// Whether rows may have fewer kept columns than they have.

@@ -28,7 +28,7 @@ pub(crate) unsafe fn store_nan_row<T: Float>(
                 kept = (operands.mask.get(index as usize) != 0) != (p.mask_invert != 0);
             }
             let value = T::from_f32(if kept { f32::NAN } else { 0.0 });
-            sink.set(true, (row.y + column as i64) as usize, value);
+            sink.set((row.y + column as i64) as usize, value);
         }
         column += threads as i32;
     }

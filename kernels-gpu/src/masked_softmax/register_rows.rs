@@ -4,10 +4,11 @@
 //! in flight; longer rows take a block of `LANES` threads, whose warps meet once: each brings its own
 //! maximum and its sum relative to that.
 
-use super::ending::{End, Ending, Share, Sink, Softmax};
+use super::ending::{End, Ending, Part, Share, Sink, Softmax};
 use super::held::{Held, Normaliser, column, finite_or_zero, read_x};
+use super::joined_rows::{joins, store_joined};
+use super::kept_powers::{self, Kept};
 use super::locate::{Row, locate};
-use super::loose::{Loose, Scores};
 use super::nan_row::store_nan_row;
 use super::packed_scores::Packed;
 use super::wide_scores::Wide;
@@ -17,14 +18,15 @@ use cuda_std::prelude::*;
 /// Rows held packed: no mask or a byte mask. Registers for the row: `4·PACKS`.
 ///
 /// # Safety
-/// The operands match `p`, whose rows have at most `LANES·PACKS` packs; the grid covers the rows.
+/// The operands match `p`, whose rows have at most `LANES·PACKS` packs; the grid covers the rows, which follow one another
+/// in y where `LANES` is below 32.
 #[kernel(
     family = "masked_softmax",
     types = [f32, f16, bf16],
     instances = [
         { LANES: 1, PACKS: 1; threads: 128, min_blocks: 8 },
         { LANES: 1, PACKS: 2; threads: 128 },
-        { LANES: 1, PACKS: 4; threads: 128 },
+        { LANES: 1, PACKS: 4; threads: 128, min_blocks: 8 },
         { LANES: 2, PACKS: 4; threads: 128 },
         { LANES: 4, PACKS: 3; threads: 128 },
         { LANES: 4, PACKS: 4; threads: 128 },
@@ -37,18 +39,19 @@ use cuda_std::prelude::*;
         { LANES: 8, PACKS: 7; threads: 128 },
         { LANES: 16, PACKS: 4; threads: 128 },
         { LANES: 32, PACKS: 2; threads: 128 },
+        { LANES: 16, PACKS: 5; threads: 128 },
         { LANES: 32, PACKS: 3; threads: 128 },
         { LANES: 16, PACKS: 7; threads: 128 },
         { LANES: 32, PACKS: 4; threads: 128 },
         { LANES: 64, PACKS: 2; threads: 64 },
         { LANES: 64, PACKS: 3; threads: 64 },
-        { LANES: 64, PACKS: 4; threads: 64 },
+        { LANES: 64, PACKS: 4; threads: 64, min_blocks: 16 },
         { LANES: 128, PACKS: 2; threads: 128 },
         { LANES: 128, PACKS: 3; threads: 128 },
-        { LANES: 128, PACKS: 4; threads: 128 },
+        { LANES: 128, PACKS: 4; threads: 128, min_blocks: 8 },
         { LANES: 256, PACKS: 2; threads: 256 },
         { LANES: 128, PACKS: 5; threads: 128, min_blocks: 8 },
-        { LANES: 256, PACKS: 4; threads: 256 },
+        { LANES: 256, PACKS: 4; threads: 256, min_blocks: 4 },
         { LANES: 256, PACKS: 5; threads: 256 },
         { LANES: 512, PACKS: 4; threads: 512, min_blocks: 2 },
     ],
@@ -65,7 +68,7 @@ pub unsafe fn row<T: Float, const LANES: usize, const PACKS: usize>(
 ) {
     let operands = Operands { x, mask, lengths, starts, y, lengths_fault, starts_fault };
     // SAFETY: the caller's contract.
-    unsafe { rows::<T, Packed, _, LANES, PACKS>(&operands, &p, &Softmax) }
+    unsafe { packed_rows::<T, LANES, PACKS>(&operands, &p) }
 }
 
 /// Longer rows held packed, for Hopper alone: the ptxas of other GPUs spills eight packs of a ragged row.
@@ -94,7 +97,7 @@ pub unsafe fn long_row<T: Float, const LANES: usize, const PACKS: usize>(
 ) {
     let operands = Operands { x, mask, lengths, starts, y, lengths_fault, starts_fault };
     // SAFETY: the caller's contract.
-    unsafe { rows::<T, Packed, _, LANES, PACKS>(&operands, &p, &Softmax) }
+    unsafe { packed_rows::<T, LANES, PACKS>(&operands, &p) }
 }
 
 /// Rows with a bias, held in f32: registers for a row of 16-bit scores are `8·PACKS`.
@@ -110,8 +113,8 @@ pub unsafe fn long_row<T: Float, const LANES: usize, const PACKS: usize>(
         { LANES: 8, PACKS: 2; threads: 128 },
         { LANES: 16, PACKS: 2; threads: 128 },
         { LANES: 32, PACKS: 2; threads: 128 },
-        { LANES: 64, PACKS: 2; threads: 64 },
-        { LANES: 128, PACKS: 2; threads: 128 },
+        { LANES: 64, PACKS: 2; threads: 64, min_blocks: 16 },
+        { LANES: 128, PACKS: 2; threads: 128, min_blocks: 8 },
         { LANES: 128, PACKS: 4; threads: 128 },
         { LANES: 256, PACKS: 4; threads: 256 },
         { LANES: 512, PACKS: 4; threads: 512, min_blocks: 1 },
@@ -135,6 +138,22 @@ pub unsafe fn row_bias<T: Float, const LANES: usize, const PACKS: usize>(
 /// Rows of a launch of the [`row()`](fn@row) kernels that one block takes.
 pub const fn rows_per_block(lanes: usize, threads: u32) -> u32 {
     if lanes > 32 { 1 } else { threads / lanes as u32 }
+}
+
+/// [`rows`] without a bias.
+///
+/// # Safety
+/// As [`rows`].
+#[inline(always)]
+unsafe fn packed_rows<T: Float, const LANES: usize, const PACKS: usize>(operands: &Operands<T>, p: &Params) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if const { T::PER_WORD == 2 && PACKS <= kept_powers::MOST } {
+            rows::<T, Kept, _, LANES, PACKS>(operands, p, &Softmax);
+        } else {
+            rows::<T, Packed, _, LANES, PACKS>(operands, p, &Softmax);
+        }
+    }
 }
 
 /// # Safety
@@ -171,7 +190,7 @@ pub(super) unsafe fn load_packs<T: Float, H: Held<T>, const LANES: usize, const 
         let x = read_x::<T, LANES, PACKS>(operands, p, row, first);
         // Masks in parts where the registers hold no more: each part waits for its own loads.
         let mut held = [H::EMPTY; PACKS];
-        if const { PACKS >= 4 && size_of::<H>() > 16 } {
+        if const { PACKS >= 4 && size_of::<H::Mask>() > 16 } {
             for start in 0..PACKS {
                 prepare_part::<T, H, LANES, PACKS, 1>(&x, &mut held, start, operands, p, row, first);
             }
@@ -226,13 +245,20 @@ pub(super) unsafe fn store_packs<T: Float, H: Held<T>, S: Sink<T>, const LANES: 
     end: &Normaliser,
 ) {
     // Where there are many packs, a branch for each keeps ptxas from computing all of them before the first is stored.
-    let (is_long, shift) =
-        (const { PACKS >= 6 }, if const { H::SHIFTS } { p.exponent.shift(end.maximum) } else { None });
+    let is_long = const { PACKS >= 6 };
+    let shift = if const { H::RECOMPUTES } { p.exponent.shift(end.maximum) } else { None };
     let column = |i: usize| column::<T, LANES>(first, i);
     let store = |when: bool, i: usize, pack: Pack| {
         let pack = [pack[0] ^ end.signs, pack[1] ^ end.signs, pack[2] ^ end.signs, pack[3] ^ end.signs];
-        // SAFETY: whole packs are the row's.
-        unsafe { sink.set_pack(when, (row.y + column(i) as i64) as usize, pack) };
+        // SAFETY: the columns are the row's.
+        unsafe {
+            sink.set_pack(
+                when,
+                (row.y + column(i) as i64) as usize,
+                pack,
+                Part::of_row::<T>(p, row, column(i)),
+            )
+        };
     };
     if let Some(shift) = shift {
         let shift = shift + end.log2_sum;
@@ -242,11 +268,11 @@ pub(super) unsafe fn store_packs<T: Float, H: Held<T>, S: Sink<T>, const LANES: 
                 if row.keeps_some::<T>(column(i)) {
                     pack = held[i].normalise_by(p.exponent, shift);
                 }
-                store(column(i) < row.whole, i, pack);
+                store(column(i) < row.stop, i, pack);
             }
         } else {
             for i in 0..PACKS {
-                let when = column(i) < row.whole;
+                let when = column(i) < row.stop;
                 if !is_long || when {
                     store(is_long || when, i, held[i].normalise_by(p.exponent, shift));
                 }
@@ -254,7 +280,7 @@ pub(super) unsafe fn store_packs<T: Float, H: Held<T>, S: Sink<T>, const LANES: 
         }
     } else {
         for i in 0..PACKS {
-            let when = column(i) < row.whole;
+            let when = column(i) < row.stop;
             if !is_long || when {
                 store(is_long || when, i, held[i].normalise(p.exponent, end));
             }
@@ -328,25 +354,25 @@ unsafe fn warp_rows<T: Float, H: Held<T>, E: Ending<T>, const LANES: usize, cons
         let row = if is_row { locate(operands, p, number) } else { Row::NONE };
         let (known, row) = ending.begin(p, number.min(p.rows - 1), row);
         let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, lane);
-        let loose = Loose::<T, H, LANES>::load(operands, p, &row, lane).scores();
-        let most = loose.max(max_of::<T, H, PACKS>(&held));
-        let maximum = finite_or_zero(warp::max::<f32, LANES>(most));
-        let start = loose.sum(p.exponent, maximum, 0.0);
-        let sum = exponentiate::<T, H, LANES, PACKS>(&mut held, p, &row, lane, maximum, start);
+        let maximum = finite_or_zero(warp::max::<f32, LANES>(max_of::<T, H, PACKS>(&held)));
+        let sum = exponentiate::<T, H, LANES, PACKS>(&mut held, p, &row, lane, maximum, 0.0);
         let sum = warp::sum::<f32, LANES>(sum);
-        let share = Share::of_row(&row, lane, LANES);
+        let share = Share::of_row::<T>(&row, lane, LANES);
         // A row that is not there has no results, and no loss either.
-        if is_row && E::is_nan(known, sum) {
+        let is_nan = is_row && E::is_nan(known, sum);
+        let softmax = Normaliser::new(p.exponent, maximum, maximum, sum);
+        if const { E::ZEROS && LANES < 32 } && joins::<T>(p, is_nan) {
+            let end = E::normaliser(known, softmax);
+            store_joined::<T, H, _, LANES, PACKS>(ending.sink(operands), p, &row, number, held, &end);
+        } else if is_nan {
             if ending.stores() {
                 store_nan_row(ending.sink(operands), operands, p, &row, lane, LANES as u32);
             }
             ending.finish(operands, p, known, &share, End::Nan);
         } else {
-            let softmax = Normaliser::new(p.exponent, maximum, maximum, sum);
             if ending.stores() {
                 let end = E::normaliser(known, softmax);
                 store_packs::<T, H, _, LANES, PACKS>(ending.sink(operands), p, &row, lane, held, &end);
-                loose.store(ending.sink(operands), &end);
             }
             if is_row {
                 ending.finish(operands, p, known, &share, End::Number(softmax));
@@ -376,35 +402,17 @@ impl Partial {
 
     /// The partial of a warp whose lanes hold parts of a row: the exponentials are left relative to
     /// `finite_or_zero` of the warp's maximum.
-    ///
-    /// # Safety
-    /// As [`Loose::load`].
     #[inline(always)]
-    pub unsafe fn of_held<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
+    pub fn of_held<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
         held: &mut [H; PACKS],
-        loose: Scores<T, H, LANES>,
-        operands: &Operands<T>,
         p: &Params,
         row: &Row,
         first: u32,
     ) -> Partial {
-        let maximum = warp::max::<f32, 32>(loose.max(max_of::<T, H, PACKS>(held)));
+        let maximum = warp::max::<f32, 32>(max_of::<T, H, PACKS>(held));
         let base = finite_or_zero(maximum);
         let sum = exponentiate::<T, H, LANES, PACKS>(held, p, row, first, base, 0.0);
-        // SAFETY: the caller's contract.
-        let loose = unsafe { loose.renewed(operands, const { PACKS >= 8 }) };
-        let sum = loose.sum(p.exponent, base, sum);
         Partial { maximum, sum: warp::sum::<f32, 32>(sum) }
-    }
-
-    /// The partial of a thread that holds loose elements alone.
-    #[inline(always)]
-    pub fn of_loose<T: Float, H: Held<T>, const LANES: usize>(
-        loose: &Scores<T, H, LANES>,
-        p: &Params,
-    ) -> Partial {
-        let maximum = loose.max(f32::NEG_INFINITY);
-        Partial { maximum, sum: loose.sum(p.exponent, finite_or_zero(maximum), 0.0) }
     }
 
     /// The partial of both parts.
@@ -472,11 +480,10 @@ unsafe fn block_row<T: Float, H: Held<T>, E: Ending<T>, const LANES: usize, cons
     unsafe {
         let (known, row) = ending.begin(p, number, locate(operands, p, number));
         let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, lane);
-        let loose = Loose::<T, H, LANES>::load(operands, p, &row, lane).scores();
-        let mine = Partial::of_held(&mut held, loose, operands, p, &row, lane);
+        let mine = Partial::of_held::<T, H, LANES, PACKS>(&mut held, p, &row, lane);
         let scratch = shared_array!(masked_softmax_row_partials: [f32; 64]);
         let total = mine.over_block(p, scratch);
-        let share = Share::of_row(&row, lane, LANES);
+        let share = Share::of_row::<T>(&row, lane, LANES);
         if E::is_nan(known, total.sum) {
             if ending.stores() {
                 store_nan_row(ending.sink(operands), operands, p, &row, lane, LANES as u32);
@@ -487,7 +494,6 @@ unsafe fn block_row<T: Float, H: Held<T>, E: Ending<T>, const LANES: usize, cons
             if ending.stores() {
                 let end = E::normaliser(known, softmax);
                 store_packs::<T, H, _, LANES, PACKS>(ending.sink(operands), p, &row, lane, held, &end);
-                loose.renewed(operands, const { PACKS >= 8 }).store(ending.sink(operands), &end);
             }
             ending.finish(operands, p, known, &share, End::Number(softmax));
         }

@@ -39,8 +39,14 @@ impl<'a, T: Float, const LANES: usize, const PACKS: usize> Staged<'a, T, LANES, 
             while i < staged.count {
                 let column = staged.column(i);
                 if row.keeps_some::<T>(column) {
-                    let from = (row.x + column as i64) as usize;
-                    slots.copy_pack_async(staged.slot(i), operands.x, from, T::PER_PACK as u32);
+                    let from = row.x + column as i64;
+                    // The last pack of x may be part of one.
+                    let count = if p.ragged != 0 {
+                        (p.x_len - from).min(T::PER_PACK as i64)
+                    } else {
+                        T::PER_PACK as i64
+                    };
+                    slots.copy_pack_async(staged.slot(i), operands.x, from as usize, count as u32);
                 }
                 i += 1;
             }

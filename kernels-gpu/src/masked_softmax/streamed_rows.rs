@@ -6,7 +6,6 @@
 use super::ending::{End, Ending, Share, Softmax};
 use super::held::{Held, finite_or_zero};
 use super::locate::locate;
-use super::loose::Loose;
 use super::nan_row::store_nan_row;
 use super::packed_scores::Packed;
 use super::register_rows::{Partial, exponentiate, load_packs, store_packs};
@@ -76,11 +75,10 @@ pub(super) unsafe fn stream<T: Float, H: Held<T>, E: Ending<T>, const LANES: usi
     // SAFETY: the caller's contract.
     unsafe {
         let (known, row) = ending.begin(p, number, locate(operands, p, number));
-        let loose = Loose::<T, H, LANES>::load(operands, p, &row, thread).scores();
-        let mut mine = Partial::of_loose(&loose, p);
+        let mut mine = Partial::EMPTY;
         // Whole strides of the block that have kept columns.
-        let mut pack = row.low_packed / per_pack / step * step;
-        while pack * per_pack < row.high_packed {
+        let mut pack = row.low / per_pack / step * step;
+        while pack * per_pack < row.high {
             let first = pack as u32 + thread;
             let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, first);
             mine = mine.and_held::<T, H, LANES, PACKS>(&mut held, p, &row, first);
@@ -89,7 +87,7 @@ pub(super) unsafe fn stream<T: Float, H: Held<T>, E: Ending<T>, const LANES: usi
         let mine = mine.over_warp(p);
         let scratch = shared_array!(masked_softmax_stream_partials: [f32; 64]);
         let total = mine.over_block(p, scratch);
-        let share = Share::of_row(&row, thread, LANES);
+        let share = Share::of_row::<T>(&row, thread, LANES);
         if E::is_nan(known, total.sum) {
             if ending.stores() {
                 store_nan_row(ending.sink(operands), operands, p, &row, thread, LANES as u32);
@@ -102,7 +100,7 @@ pub(super) unsafe fn stream<T: Float, H: Held<T>, E: Ending<T>, const LANES: usi
             let end = E::normaliser(known, softmax);
             let maximum = finite_or_zero(total.maximum);
             let mut pack = 0;
-            while pack * per_pack < row.whole {
+            while pack * per_pack < row.end {
                 let first = pack as u32 + thread;
                 let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &row, first);
                 // Held exponentials are relative to the row's maximum; the sum is not needed again.
@@ -110,7 +108,6 @@ pub(super) unsafe fn stream<T: Float, H: Held<T>, E: Ending<T>, const LANES: usi
                 store_packs::<T, H, _, LANES, PACKS>(ending.sink(operands), p, &row, first, held, &end);
                 pack += step;
             }
-            loose.store(ending.sink(operands), &end);
         }
         ending.finish(operands, p, known, &share, End::Number(softmax));
     }

@@ -4,11 +4,9 @@
 use super::ending::{End, Ending, Share, Sink, Softmax};
 use super::held::finite_or_zero;
 use super::locate::{Row, locate};
-use super::loose::Element;
 use super::nan_row::store_nan_row;
 use super::register_rows::Partial;
-use super::wide_scores::Wide;
-use super::{Operands, Params};
+use super::{Operands, Params, mask_kind};
 use cuda_std::prelude::*;
 
 /// Rows of any layout.
@@ -42,12 +40,11 @@ pub(super) unsafe fn stride<T: Float, E: Ending<T>>(operands: &Operands<T>, p: &
     let lane = warp::lane_id();
     // SAFETY: the caller's contract.
     unsafe {
-        // All elements are loose.
-        let (known, row) = ending.begin(p, number, Row { whole: 0, ..locate(operands, p, number) });
+        let (known, row) = ending.begin(p, number, locate(operands, p, number));
         let mut mine = Partial::EMPTY;
         let mut column = row.low + lane as i32;
         while column < row.high {
-            let score = Element::<T, Wide>::read(true, operands, p, &row, column).score(p);
+            let score = Element::<T>::read(operands, p, &row, column).score(p);
             let most = float::max_nan(mine.maximum, score);
             let maximum = finite_or_zero(most);
             let before = p.exponent.exp(mine.maximum - maximum);
@@ -56,7 +53,7 @@ pub(super) unsafe fn stride<T: Float, E: Ending<T>>(operands: &Operands<T>, p: &
             column += warp::SIZE as i32;
         }
         let total = mine.over_warp(p);
-        let share = Share::of_row(&row, lane, warp::SIZE as usize);
+        let share = Share { unit: 1, ..Share::of_row::<T>(&row, lane, warp::SIZE as usize) };
         if E::is_nan(known, total.sum) {
             if ending.stores() {
                 store_nan_row(ending.sink(operands), operands, p, &row, lane, warp::SIZE);
@@ -70,15 +67,56 @@ pub(super) unsafe fn stride<T: Float, E: Ending<T>>(operands: &Operands<T>, p: &
             let mut column = lane as i32;
             while column < row.end {
                 let mut result = 0.0;
-                if row.low <= column && column < row.high {
-                    let score = Element::<T, Wide>::read(true, operands, p, &row, column).score(p);
+                if row.keeps(column) {
+                    let score = Element::<T>::read(operands, p, &row, column).score(p);
                     result = p.exponent.exp(score - end.maximum) * end.inverse_sum;
                 }
                 let at = (row.y + column as i64) as usize;
-                ending.sink(operands).set(true, at, T::from_f32(end.signed(result)));
+                ending.sink(operands).set(at, T::from_f32(end.signed(result)));
                 column += warp::SIZE as i32;
             }
         }
         ending.finish(operands, p, known, &share, End::Number(softmax));
+    }
+}
+
+/// What is read of a column.
+#[derive(Clone, Copy)]
+struct Element<T> {
+    x: T,
+    /// The mask's byte, or the bits of the bias.
+    mask: u32,
+}
+
+impl<T: Float> Element<T> {
+    /// Reads a column.
+    ///
+    /// # Safety
+    /// The operands match `p`, and `row` came from `locate`; the column is one of its own.
+    #[inline(always)]
+    unsafe fn read(operands: &Operands<T>, p: &Params, row: &Row, column: i32) -> Self {
+        let at = (row.mask + column as i64 * p.mask_stride) as usize;
+        // SAFETY: the caller's contract. Predicated loads of each kind rather than branches.
+        unsafe {
+            let x = operands.x.get((row.x + column as i64 * p.x_stride) as usize);
+            let like_x = Global::<T>::from_raw(operands.mask.raw());
+            let wide = Global::<f32>::from_raw(operands.mask.raw());
+            let mask = operands.mask.get_bits_if(p.mask_kind == mask_kind::BYTES, at, 0);
+            let mask = like_x.get_bits_if(p.mask_kind == mask_kind::BIAS, at, mask);
+            let mask = wide.get_bits_if(p.mask_kind == mask_kind::BIAS_F32, at, mask);
+            Element { x, mask }
+        }
+    }
+
+    /// The scaled, biased score; −∞ where the mask drops it.
+    #[inline(always)]
+    fn score(self, p: &Params) -> f32 {
+        let bias = match p.mask_kind {
+            mask_kind::BIAS => T::from_bits(self.mask).to_f32(),
+            mask_kind::BIAS_F32 => f32::from_bits(self.mask),
+            _ => 0.0,
+        };
+        let drops = p.mask_kind == mask_kind::BYTES && (self.mask != 0) == (p.mask_invert != 0);
+        if drops { f32::NEG_INFINITY } else { float::fma(self.x.to_f32(), p.scale, bias) }
     }
 }

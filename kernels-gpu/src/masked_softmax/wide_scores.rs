@@ -1,7 +1,8 @@
 //! Scores held in f32, with scale and bias applied.
 
 use super::held::{Held, Normaliser, column, gather};
-use super::{Exponent, Operands, Params, locate::Row, mask_kind};
+use super::locate::{Row, whole_columns};
+use super::{Exponent, Operands, Params, mask_kind};
 use cuda_std::prelude::*;
 
 /// Scores with scale and bias applied, in f32; the first `T::PER_PACK` count.
@@ -14,6 +15,7 @@ impl<T: Float> Held<T> for Wide {
     const EMPTY: Self = Wide([0.0; 8]);
     const BIASED: bool = true;
     const SHIFTS: bool = false;
+    const RECOMPUTES: bool = false;
 
     #[inline(always)]
     unsafe fn read_mask<const LANES: usize, const PACKS: usize>(
@@ -27,13 +29,15 @@ impl<T: Float> Held<T> for Wide {
             let like_x = Global::<T>::from_raw(operands.mask.raw());
             let wide = Global::<f32>::from_raw(operands.mask.raw());
             let is_wide = const { T::PER_PACK == 8 } && p.mask_kind == mask_kind::BIAS_F32;
+            // Packs that may be read whole: of a bias that is not aligned with x, none.
             let aligned = row.mask & (T::PER_PACK as i64 - 1) == 0;
+            let whole = if aligned { whole_columns::<T>(p.mask_len, row.mask) } else { 0 };
+            let readable = Row { high: row.high.min(whole), ..*row };
             let mut masks = [[[0; 4]; 2]; PACKS];
             for i in 0..PACKS {
                 let column = column::<T, LANES>(first, i);
-                let at = row.mask + column as i64;
-                let when = row.keeps_some::<T>(column) & aligned;
-                let at = at as usize;
+                let at = (row.mask + column as i64) as usize;
+                let when = readable.keeps_some::<T>(column);
                 // Predicated loads of both kinds rather than a branch for each pack.
                 masks[i][0] = like_x.get_pack_if(when & !is_wide, at, 0);
                 if const { T::PER_PACK == 8 } {
@@ -44,11 +48,11 @@ impl<T: Float> Held<T> for Wide {
                     masks[i][1] = wide.get_pack_if(when & is_wide, at.wrapping_add(4), 0);
                 }
             }
-            if !aligned {
+            if row.high > whole {
                 for i in 0..PACKS {
                     let column = column::<T, LANES>(first, i);
                     let at = row.mask + column as i64;
-                    if row.keeps_some::<T>(column) {
+                    if row.keeps_some::<T>(column) && column >= whole {
                         if is_wide {
                             let read = |e: u32| wide.get((at + e as i64) as usize).to_bits();
                             masks[i][0] = gather::<f32>(row, column, read);
@@ -80,7 +84,7 @@ impl<T: Float> Held<T> for Wide {
                 let wide = f32::from_bits(mask[i][e / 4][e % 4]);
                 let bias = if is_wide { wide } else { T::element(mask[i][0], e).to_f32() };
                 let score = float::fma(T::element(x[i], e).to_f32(), p.scale, bias);
-                held[i].0[e] = if row.keeps_in_pack(column + e as i32) { score } else { f32::NEG_INFINITY };
+                held[i].0[e] = if row.keeps(column + e as i32) { score } else { f32::NEG_INFINITY };
             }
         }
         held

@@ -282,6 +282,7 @@ fn params<T: Float>(problem: &Problem, plan: Plan, piece: &Piece) -> Params {
         lengths_base: piece.base.lengths,
         starts_base: piece.base.starts,
         query_base: piece.base.query,
+        x_len: problem.x_reach as i64,
         mask_len: problem.mask_reach as i64,
         x_stride: problem.x_stride as i64,
         mask_stride: problem.mask_stride as i64,

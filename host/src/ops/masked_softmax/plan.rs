@@ -128,8 +128,8 @@ impl Plan {
         if problem.has_tiny_scale() && !problem.has_bias() {
             return visit(&mut [strided].into_iter()); // which scales first, at no cost to the others
         }
-        // Whole packs; what is beside them counts as none.
-        let packs = problem.cols / pack;
+        // Those that cover a row wherever it begins.
+        let packs = if ragged { (problem.cols + 2 * pack - 2) / pack } else { problem.cols / pack };
         let bias = problem.has_bias();
         let Tables { rows: table, long, clusters } = match problem.kernels {
             KernelSet::Plain => T::PLAIN,

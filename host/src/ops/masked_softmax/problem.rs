@@ -73,6 +73,8 @@ pub struct Problem {
     pub x_stride: isize,
     /// Column stride of the mask.
     pub mask_stride: isize,
+    /// Elements from the first of x to one past its last.
+    pub x_reach: usize,
     /// Elements from the first of the mask to one past its last.
     pub mask_reach: usize,
     /// The mask's kind.
@@ -107,7 +109,7 @@ impl Problem {
             let (required, got) = ("finite".to_owned(), parameters.scale.to_string());
             return Err(Error::Parameter { op, arg: "scale", required, got });
         }
-        reach(op, "x", x)?;
+        let x_reach = reach(op, "x", x)?;
         let none = vec![0isize; outer.len() + 1];
         let (mut mask_strides, mut lengths_strides, mut starts_strides) =
             (none.clone(), none[1..].to_vec(), none[1..].to_vec());
@@ -200,6 +202,7 @@ impl Problem {
             cols,
             x_stride: if cols == 1 { 1 } else { x_stride },
             mask_stride: if cols == 1 || form == MaskForm::None { 1 } else { mask_stride },
+            x_reach,
             mask_reach,
             mask: form,
             has_lengths,
