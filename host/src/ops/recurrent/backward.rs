@@ -3,7 +3,7 @@
 use super::layer::{Layer, at, product};
 use super::plan::{Choice, Plan};
 use super::walk::{Carried, Number, Operands, step_back};
-use super::{Kind, LayerGradients, block, dense, persistent, streamed};
+use super::{Kept, Kind, LayerGradients, block, dense, persistent, streamed};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::launch::Grid;
@@ -35,8 +35,14 @@ pub struct Gradients {
 }
 
 /// The gradients of a layer that gave y. `dx` is added to that of x.
-pub fn run(layer: &Layer, plan: &Plan, y: &Tensor, upward: Upward, dx: Option<&Tensor>) -> Result<Gradients> {
-    with_float!(layer.x.dtype(), T => typed::<T>(layer, plan, y, upward, dx))
+pub fn run(
+    layer: &Layer,
+    plan: &Plan,
+    (y, kept): (&Tensor, Option<&Kept>),
+    upward: Upward,
+    dx: Option<&Tensor>,
+) -> Result<Gradients> {
+    with_float!(layer.x.dtype(), T => typed::<T>(layer, plan, (y, kept), upward, dx))
 }
 
 /// What the walk over the steps reads and writes; all but dy contiguous.
@@ -60,7 +66,7 @@ pub struct Walked<'a> {
 fn typed<T: Number>(
     layer: &Layer,
     plan: &Plan,
-    y: &Tensor,
+    (y, kept): (&Tensor, Option<&Kept>),
     upward: Upward,
     sum: Option<&Tensor>,
 ) -> Result<Gradients> {
@@ -71,13 +77,17 @@ fn typed<T: Number>(
     let uninit = |shape: &[usize]| Tensor::uninit(device, dtype, shape);
     let all = [steps, batch, rows];
 
-    let gx = layer.gx()?;
     let before = previous::<T>(layer, y)?;
     let flat = before.reshape(&[steps * batch, hidden])?;
     let tf32 = layer.tf32;
-    let with_bias = Linear { bias: layer.weights.b_hh, tf32, ..Linear::default() };
-    let gh = ops::linear(&flat, layer.weights.w_hh, &with_bias)?.reshape(&all)?;
-    let cells = if is_lstm { Some(cells::<T>(layer, &gx, &gh)?) } else { None };
+    let again = || {
+        let with_bias = Linear { bias: layer.weights.b_hh, tf32, ..Linear::default() };
+        let gx = layer.gx()?;
+        let gh = ops::linear(&flat, layer.weights.w_hh, &with_bias)?.reshape(&all)?;
+        let c = if is_lstm { Some(cells::<T>(layer, &gx, &gh)?) } else { None };
+        Ok(Kept { gx, gh, c })
+    };
+    let Kept { gx, gh, c: cells } = kept.cloned().map_or_else(again, Ok)?;
 
     // The gradients of gx and gh, which are the same for an LSTM.
     let dgx = uninit(&all)?;
@@ -208,7 +218,7 @@ fn previous<T: Number>(layer: &Layer, y: &Tensor) -> Result<Tensor> {
 }
 
 /// The c that each step began with, `[T, B, H]`.
-fn cells<T: Number>(layer: &Layer, gx: &Tensor, gh: &Tensor) -> Result<Tensor> {
+pub fn cells<T: Number>(layer: &Layer, gx: &Tensor, gh: &Tensor) -> Result<Tensor> {
     let [steps, batch, hidden] = layer.extents();
     let before = Tensor::uninit(gx.device(), gx.dtype(), &[steps, batch, hidden])?;
     if before.is_empty() {

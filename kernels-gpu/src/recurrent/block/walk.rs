@@ -18,6 +18,8 @@ pub struct Operands<T> {
     pub y: GlobalMut<T>,
     pub h_n: GlobalMut<T>,
     pub c_n: GlobalMut<T>,
+    pub gh: GlobalMut<T>,
+    pub cells: GlobalMut<T>,
 }
 
 /// A unit of one of the block's rows.
@@ -120,6 +122,16 @@ pub unsafe fn walk<T: Float, const GATES: usize, const OWN: usize>(
                     let mut gx = [0.0; GATES];
                     for gate in 0..GATES {
                         gx[gate] = coming[turn][i][gate].to_f32();
+                    }
+                    if p.has & has::KEPT != 0 {
+                        let of_time = time as usize * p.batch as usize * p.hidden as usize;
+                        for gate in 0..GATES {
+                            let at = of_time * GATES + in_gx[i] + gate * p.hidden as usize;
+                            of.gh.set_if(exists[i], at, T::from_f32(gh[i][gate]));
+                        }
+                        if is_lstm {
+                            of.cells.set_if(exists[i], of_time + state_at(i), T::from_f32(c[i]));
+                        }
                     }
                     let (next_h, next_c) = step(gx, gh[i], h[i], c[i]);
                     let is_active = (time as i32) < length[i];
