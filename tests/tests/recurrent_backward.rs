@@ -206,6 +206,35 @@ on_each_device! {
         Ok(())
     }
 
+    fn keeping_changes_no_result(device: &Device) -> Result<()> {
+        let streams = device.info().is_none_or(|info| info.arch == (9, 0));
+        for kind in KINDS {
+            for dtype in DTYPES {
+                let network = Network::random(device, Shape { lengths: true, ..Shape::new(kind, dtype, [3, 4, 5, 36]) }, 5)?;
+                let weights = network.weights();
+                for choice in [Choice::Block, Choice::Persistent, Choice::Streamed, Choice::Steps] {
+                    if choice == Choice::Streamed && !streams {
+                        continue;
+                    }
+                    let parameters = Recurrent { choice: Some(choice), ..network.parameters(&weights) };
+                    let of = |keep| {
+                        let parameters = Recurrent { keep, ..parameters };
+                        match kind {
+                            RecurrentKind::Gru => ops::gru(&network.x, &parameters),
+                            RecurrentKind::Lstm => ops::lstm(&network.x, &parameters),
+                        }
+                    };
+                    let (got, want) = (of(true)?, of(false)?);
+                    assert_eq!((got.kept.len(), want.kept.len()), (1, 0));
+                    let what = format!("{kind} {dtype} {choice:?}");
+                    assert_same(&got.y.to_bytes()?, &want.y.to_bytes()?, &what);
+                    assert_same(&got.h_n.to_bytes()?, &want.h_n.to_bytes()?, &what);
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn without_gradients_of_results_all_are_0(device: &Device) -> Result<()> {
         let network = Network::random(device, Shape::new(RecurrentKind::Gru, DType::F32, [3, 2, 2, 4]), 3)?;
         check(&network, &Upstream::default(), None)

@@ -177,11 +177,12 @@ fn rows_of_units(dy: &Tensor) -> Result<Tensor> {
     if together { Ok(dy.clone()) } else { dense(dy) }
 }
 
-fn walk(layer: &Layer, y: Option<&Tensor>, has: u32) -> Result<Walk> {
+/// With so many units a thread.
+fn walk(layer: &Layer, y: Option<&Tensor>, has: u32, width: usize) -> Result<Walk> {
     let [steps, batch, hidden] = layer.extents();
     let has = has | if layer.lengths.is_some() { has::LENGTHS } else { 0 };
     Ok(Walk {
-        units: Divisor::new(hidden as u32).expect("units are between 1 and 2^30"),
+        units: Divisor::new((hidden / width) as u32).expect("units are between 1 and 2^30"),
         steps: steps as u32,
         batch: batch as u32,
         hidden: hidden as u32,
@@ -201,16 +202,22 @@ fn previous<T: Number>(layer: &Layer, y: &Tensor) -> Result<Tensor> {
     }
     let y = rows_of_units(y)?;
     let h0 = layer.h0.map(dense).transpose()?;
-    let p = walk(layer, Some(&y), if h0.is_some() { has::H } else { 0 })?;
-    let kernel = &kernels::previous::kernels::<T>()[0];
-    let blocks = ((batch * hidden) as u64).div_ceil(kernel.bounds.threads.into());
+    let aligned = |tensor: &Tensor| tensor.address().is_multiple_of(4 * tensor.dtype().size() as u64);
+    let together = hidden.is_multiple_of(4)
+        && aligned(&y)
+        && h0.as_ref().is_none_or(aligned)
+        && y.strides()[..2].iter().all(|stride| stride.unsigned_abs().is_multiple_of(4));
+    let kernel = &kernels::previous::kernels::<T>()[usize::from(together)];
+    let width = kernel.constant("WIDTH");
+    let p = walk(layer, Some(&y), if h0.is_some() { has::H } else { 0 }, width)?;
+    let blocks = ((batch * hidden / width) as u64).div_ceil(kernel.bounds.threads.into());
     let mut first = 0;
     while first < steps {
         // Times along y, of which a grid has 65,535.
         let grid = Grid::xyz(blocks, (steps - first).min(Grid::MAX_YZ as usize) as u64, 1)?;
         let args =
             (y.view::<T>()?, read(h0.as_ref())?, read(layer.lengths)?, before.view_mut()?, p, first as u32);
-        // SAFETY: tensors of the layer's extents, and a thread for each unit of each row and time.
+        // SAFETY: tensors of the layer's extents, aligned where units go together, and threads for all units of each row and time.
         unsafe { y.device().launch(kernel, grid, args)? };
         first += Grid::MAX_YZ as usize;
     }
@@ -225,7 +232,7 @@ pub fn cells<T: Number>(layer: &Layer, gx: &Tensor, gh: &Tensor) -> Result<Tenso
         return Ok(before);
     }
     let c0 = layer.c0.map(dense).transpose()?;
-    let p = walk(layer, None, if c0.is_some() { has::C } else { 0 })?;
+    let p = walk(layer, None, if c0.is_some() { has::C } else { 0 }, 1)?;
     let kernel = &kernels::cells::kernels::<T>()[0];
     let grid = Grid::covering((batch * hidden) as u64, kernel.bounds.threads.into())?;
     let args =
