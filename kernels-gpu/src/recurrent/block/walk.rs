@@ -47,6 +47,28 @@ pub const fn shared_bytes(rows: u32, pitch: u32, size: u32) -> u32 {
 pub unsafe fn walk<T: Float, const GATES: usize, const OWN: usize>(
     of: &Operands<T>,
     places: [Place; OWN],
+    rows_and_pitch: (u32, u32),
+    p: &BlockSequence,
+    product: impl Fn(Shared<T>, u32) -> [[f32; GATES]; OWN],
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if p.has & has::KEPT != 0 {
+            walk_and_keep::<T, GATES, OWN, true>(of, places, rows_and_pitch, p, product);
+        } else {
+            walk_and_keep::<T, GATES, OWN, false>(of, places, rows_and_pitch, p, product);
+        }
+    }
+}
+
+/// [`walk`]; `KEEPS` is whether `p` has [`has::KEPT`]: a loop of its own, since the other would be slower for it.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn walk_and_keep<T: Float, const GATES: usize, const OWN: usize, const KEEPS: bool>(
+    of: &Operands<T>,
+    places: [Place; OWN],
     (rows, pitch): (u32, u32),
     p: &BlockSequence,
     product: impl Fn(Shared<T>, u32) -> [[f32; GATES]; OWN],
@@ -123,7 +145,7 @@ pub unsafe fn walk<T: Float, const GATES: usize, const OWN: usize>(
                     for gate in 0..GATES {
                         gx[gate] = coming[turn][i][gate].to_f32();
                     }
-                    if p.has & has::KEPT != 0 {
+                    if const { KEEPS } {
                         let of_time = time as usize * p.batch as usize * p.hidden as usize;
                         for gate in 0..GATES {
                             let at = of_time * GATES + in_gx[i] + gate * p.hidden as usize;

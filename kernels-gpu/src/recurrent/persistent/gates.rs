@@ -18,13 +18,13 @@ pub(super) const fn rows_of(units: u32) -> usize {
 }
 
 /// Does the gates of all sub-batches of all steps. A thread has a unit, and `ROWS` neighbouring rows of each sub-batch, as they lie
-/// in an accumulator: [`rows_of`] the block's units.
+/// in an accumulator: [`rows_of`] the block's units. `KEEPS` is whether `p` has [`has::KEPT`]: a loop of its own, since the other would be slower for it.
 ///
 /// # Safety
 /// As [`sequence()`](fn@super::sequence); all [`OWNERS`] threads behind the first [`WARPS`] warps call, and these warps
 /// multiply.
 #[inline(always)]
-pub unsafe fn gates<T: Half, const GATES: usize, const TILES: usize, const ROWS: usize>(
+pub unsafe fn gates<T: Half, const GATES: usize, const TILES: usize, const ROWS: usize, const KEEPS: bool>(
     of: Operands<T>,
     p: &Sequence,
     layout: Layout,
@@ -180,7 +180,7 @@ pub unsafe fn gates<T: Half, const GATES: usize, const TILES: usize, const ROWS:
             let mut pack = [0; 4];
             T::set_pair(&mut pack, 0, [low, high]);
             y.set_4_if(sends && exists(row), at as usize, pack[0]);
-            if p.has & has::KEPT != 0 {
+            if const { KEEPS } {
                 for j in 0..ROWS {
                     let row = first_row + sub * COLUMNS + column + j as u32;
                     let of_time = time as usize * p.batch as usize + row as usize;

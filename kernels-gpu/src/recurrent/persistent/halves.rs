@@ -17,10 +17,10 @@ use super::gates::{OWNERS, gates, rows_of};
 use super::inputs;
 use super::multiply::multiply;
 use super::{Sequence, WARPS, units};
-use crate::recurrent::GRU;
 use crate::recurrent::exchange::COLUMNS;
 use crate::recurrent::slices::rest_bytes;
 use crate::recurrent::weights::Corner;
+use crate::recurrent::{GRU, has};
 use cuda_std::prelude::*;
 
 /// The barrier at which sums are there.
@@ -162,9 +162,11 @@ pub unsafe fn sequence<
             multiply::<T, GATES, TILES, PAIRS, HELD, ROUND>(weight, corner, exchange, fault, &p, layout);
         } else {
             let of = Operands { gx, bias, h0, c0, lengths, y, h_n, c_n, gh, cells, exchange };
-            match const { rows_of(units(GATES, TILES)) } {
-                1 => gates::<T, GATES, TILES, 1>(of, &p, layout),
-                _ => gates::<T, GATES, TILES, 2>(of, &p, layout),
+            match (const { rows_of(units(GATES, TILES)) }, p.has & has::KEPT != 0) {
+                (1, false) => gates::<T, GATES, TILES, 1, false>(of, &p, layout),
+                (1, true) => gates::<T, GATES, TILES, 1, true>(of, &p, layout),
+                (_, false) => gates::<T, GATES, TILES, 2, false>(of, &p, layout),
+                (_, true) => gates::<T, GATES, TILES, 2, true>(of, &p, layout),
             };
         }
     }
