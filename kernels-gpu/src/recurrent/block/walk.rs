@@ -53,25 +53,30 @@ pub unsafe fn walk<T: Float, const GATES: usize, const OWN: usize>(
 ) {
     // SAFETY: the caller's contract.
     unsafe {
-        if p.has & has::KEPT != 0 {
-            walk_and_keep::<T, GATES, OWN, true>(of, places, rows_and_pitch, p, product);
+        let keeps = p.has & has::KEPT != 0;
+        if const { T::PER_WORD == 1 } {
+            walk_and_keep(of, places, rows_and_pitch, p, product, keeps);
+        } else if keeps {
+            walk_and_keep(of, places, rows_and_pitch, p, product, true);
         } else {
-            walk_and_keep::<T, GATES, OWN, false>(of, places, rows_and_pitch, p, product);
+            walk_and_keep(of, places, rows_and_pitch, p, product, false);
         }
     }
 }
 
-/// [`walk`]; `KEEPS` is whether `p` has [`has::KEPT`]: a loop of its own, since the other would be slower for it.
+/// [`walk`]; `keeps` is whether `p` has [`has::KEPT`], a constant where that may have a loop of its own: the other would be slower for it. Threads
+/// of f32 have no registers for two loops.
 ///
 /// # Safety
 /// As there.
 #[inline(always)]
-unsafe fn walk_and_keep<T: Float, const GATES: usize, const OWN: usize, const KEEPS: bool>(
+unsafe fn walk_and_keep<T: Float, const GATES: usize, const OWN: usize>(
     of: &Operands<T>,
     places: [Place; OWN],
     (rows, pitch): (u32, u32),
     p: &BlockSequence,
     product: impl Fn(Shared<T>, u32) -> [[f32; GATES]; OWN],
+    keeps: bool,
 ) {
     const { assert!(AHEAD.is_multiple_of(2)) };
     let is_lstm = const { GATES != GRU };
@@ -145,7 +150,7 @@ unsafe fn walk_and_keep<T: Float, const GATES: usize, const OWN: usize, const KE
                     for gate in 0..GATES {
                         gx[gate] = coming[turn][i][gate].to_f32();
                     }
-                    if const { KEEPS } {
+                    if keeps {
                         let of_time = time as usize * p.batch as usize * p.hidden as usize;
                         for gate in 0..GATES {
                             let at = of_time * GATES + in_gx[i] + gate * p.hidden as usize;
