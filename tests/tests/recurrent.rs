@@ -147,6 +147,34 @@ on_each_device! {
                 check(&Network::random(device, shape, i as u64)?, Some(Choice::Persistent))?;
             }
         }
+        // Sub-batches enough for h to come ahead of its products.
+        for (i, kind) in KINDS.into_iter().enumerate() {
+            let shape = Shape { lengths: true, ..Shape::new(kind, HALVES[i], [3, 33, 2, 1058]) };
+            check(&Network::random(device, shape, i as u64)?, Some(Choice::Persistent))?;
+        }
+        Ok(())
+    }
+
+    /// As many units as there are in use, and more steps than slots, of which the checker would take hours.
+    fn many_units_and_steps_are_right(device: &Device) -> Result<()> {
+        if !device.is_cuda() {
+            return Ok(());
+        }
+        for (i, kind) in KINDS.into_iter().enumerate() {
+            for [steps, batch] in [[140, 64], [70, 16]] {
+                let network = Network::random(device, Shape::new(kind, HALVES[i], [steps, batch, 32, 2048]), 11)?;
+                let weights = network.weights();
+                let of = |choice| {
+                    let parameters = Recurrent { choice: Some(choice), ..network.parameters(&weights) };
+                    forward(kind, &network.x, &parameters)?.y.to_f64()
+                };
+                let want = of(Choice::Steps)?;
+                for turn in 0..3 {
+                    let what = format!("{kind} {batch} {turn}");
+                    assert_within(&of(Choice::Persistent)?, &want, |_| tolerance(HALVES[i]), what);
+                }
+            }
+        }
         Ok(())
     }
 

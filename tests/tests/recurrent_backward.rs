@@ -36,6 +36,19 @@ fn check(network: &Network, upstream: &Upstream, choice: Option<Choice>) -> Resu
     let want = reference::recurrent_backward(shape.kind, &network.x, &parameters, upstream)?;
     let got = run(shape.kind, &network.x, &parameters, upstream)?;
     let again = run(shape.kind, &network.x, &parameters, upstream)?;
+    compare(network.shape, choice, (&got, Some(&again)), &want)?;
+    // With what the forward pass kept.
+    let kept = run(shape.kind, &network.x, &Recurrent { keep: true, ..parameters }, upstream)?;
+    compare(network.shape, choice, (&kept, None), &want)
+}
+
+fn compare(
+    shape: Shape,
+    choice: Option<Choice>,
+    (got, again): (&RecurrentGradients, Option<&RecurrentGradients>),
+    want: &RecurrentGradients<Vec<f64>>,
+) -> Result<()> {
+    let again = again.unwrap_or(got);
     let close = |name: &str, got: &Tensor, again: &Tensor, want: &[f64]| -> Result<()> {
         let what = format!("{name} of {shape:?} {choice:?}");
         let tolerance = gradient_tolerance(shape.dtype, want);
@@ -193,6 +206,35 @@ on_each_device! {
         Ok(())
     }
 
+    fn keeping_changes_no_result(device: &Device) -> Result<()> {
+        let streams = device.info().is_none_or(|info| info.arch == (9, 0));
+        for kind in KINDS {
+            for dtype in DTYPES {
+                let network = Network::random(device, Shape { lengths: true, ..Shape::new(kind, dtype, [3, 4, 5, 36]) }, 5)?;
+                let weights = network.weights();
+                for choice in [Choice::Block, Choice::Persistent, Choice::Streamed, Choice::Steps] {
+                    if choice == Choice::Streamed && !streams {
+                        continue;
+                    }
+                    let parameters = Recurrent { choice: Some(choice), ..network.parameters(&weights) };
+                    let of = |keep| {
+                        let parameters = Recurrent { keep, ..parameters };
+                        match kind {
+                            RecurrentKind::Gru => ops::gru(&network.x, &parameters),
+                            RecurrentKind::Lstm => ops::lstm(&network.x, &parameters),
+                        }
+                    };
+                    let (got, want) = (of(true)?, of(false)?);
+                    assert_eq!((got.kept.len(), want.kept.len()), (1, 0));
+                    let what = format!("{kind} {dtype} {choice:?}");
+                    assert_same(&got.y.to_bytes()?, &want.y.to_bytes()?, &what);
+                    assert_same(&got.h_n.to_bytes()?, &want.h_n.to_bytes()?, &what);
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn without_gradients_of_results_all_are_0(device: &Device) -> Result<()> {
         let network = Network::random(device, Shape::new(RecurrentKind::Gru, DType::F32, [3, 2, 2, 4]), 3)?;
         check(&network, &Upstream::default(), None)
@@ -213,6 +255,14 @@ on_each_device! {
         assert!(matches!(refusal(&other, &Upstream::default()), Error::Shape { arg: "y", .. }));
         let deep = Recurred { inner: vec![dy], ..forward };
         assert!(matches!(refusal(&deep, &Upstream::default()), Error::Parameter { arg: "inner", .. }));
+        // Kept by a layer with other units, and of two layers.
+        let other = Network::random(device, Shape::new(RecurrentKind::Gru, DType::F32, [3, 2, 2, 6]), 4)?;
+        let weights = other.weights();
+        let kept = ops::gru(&other.x, &Recurrent { keep: true, ..other.parameters(&weights) })?.kept;
+        let misfit = Recurred { kept: kept.clone(), inner: Vec::new(), ..deep.clone() };
+        assert!(matches!(refusal(&misfit, &Upstream::default()), Error::Shape { arg: "kept", .. }));
+        let many = Recurred { kept: [kept.clone(), kept].concat(), inner: Vec::new(), ..deep };
+        assert!(matches!(refusal(&many, &Upstream::default()), Error::Parameter { arg: "kept", .. }));
         Ok(())
     }
 }

@@ -348,7 +348,7 @@ fn sequence(kind: RecurrentKind, tensors: &Tensors, parameters: &Parameters) -> 
     let (places, bidirectional) = places(tensors);
     let layers = places.iter().map(|&place| weights(tensors, place)).collect::<Result<Vec<_>, _>>()?;
     let (x, of) = (tensors.require("x")?, recurrent(tensors, parameters, &layers, bidirectional));
-    let Recurred { y, h_n, c_n, inner } = match kind {
+    let Recurred { y, h_n, c_n, inner, .. } = match kind {
         RecurrentKind::Gru => ops::gru(x, &of)?,
         RecurrentKind::Lstm => ops::lstm(x, &of)?,
     };
@@ -369,7 +369,7 @@ fn sequence_backward(
     let y = tensors.require("y")?.clone();
     let inner = INNER.iter().map_while(|name| tensors.get(name)).cloned().collect();
     // Of the results, the gradients need y alone.
-    let results = Recurred { h_n: y.clone(), y, c_n: None, inner };
+    let results = Recurred { h_n: y.clone(), y, c_n: None, inner, kept: Vec::new() };
     let upstream = Upstream { dy: tensors.get("dy"), dh_n: tensors.get("dh_n"), dc_n: tensors.get("dc_n") };
     let RecurrentGradients { dx, dh0, dc0, layers } = match kind {
         RecurrentKind::Gru => ops::gru_backward(x, &of, &results, &upstream)?,

@@ -72,11 +72,11 @@ pub use permute::{
     transpose_in_place,
 };
 pub use recurrent::{
-    CellGradients, Kind as RecurrentKind, LayerGradients, LstmState, PointwiseGradients, Recurred, Recurrent,
-    RecurrentGradients, RecurrentWeights, Upstream, gru, gru_backward, gru_cell, gru_cell_backward,
-    gru_cell_pointwise, gru_cell_pointwise_backward, gru_cell_shape, gru_explain, gru_shape, lstm,
-    lstm_backward, lstm_cell, lstm_cell_backward, lstm_cell_pointwise, lstm_cell_pointwise_backward,
-    lstm_cell_shape, lstm_explain, lstm_shape,
+    CellGradients, Kept, Kind as RecurrentKind, LayerGradients, LstmState, PointwiseGradients, Recurred,
+    Recurrent, RecurrentGradients, RecurrentWeights, Upstream, gru, gru_backward, gru_cell,
+    gru_cell_backward, gru_cell_pointwise, gru_cell_pointwise_backward, gru_cell_shape, gru_explain,
+    gru_shape, lstm, lstm_backward, lstm_cell, lstm_cell_backward, lstm_cell_pointwise,
+    lstm_cell_pointwise_backward, lstm_cell_shape, lstm_explain, lstm_shape,
 };
 pub use rms_norm::{RmsNormed, rms_norm, rms_norm_into, rms_norm_shape};
 pub use softmax_backward::{

@@ -235,6 +235,7 @@ pub fn recurrent(kind: Kind, x: &Tensor, parameters: &Recurrent) -> Result<Recur
         h_n: ends(|done| &done.h),
         c_n: (kind == Kind::Lstm).then(|| ends(|done| &done.c)),
         inner: layers[..layers.len() - 1].iter().map(|layer| layer.y.clone()).collect(),
+        kept: Vec::new(),
     })
 }
 

@@ -101,7 +101,7 @@ pub unsafe fn gates_backward<T: Float, const GATES: usize, const WIDTH: usize>(
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Walk {
-    /// Hidden units.
+    /// Hidden units over those of a thread.
     pub units: Divisor,
     /// Steps.
     pub steps: u32,
@@ -175,10 +175,14 @@ pub unsafe fn cells<T: Float>(
 /// The h that each step began with, `before[time, batch, hidden]`: y of the step before, or h0.
 ///
 /// # Safety
-/// Contiguous h0 and `before`, y as `p` says; the grid has a thread for each unit of each row, and along y the times from `first`
-/// on.
-#[kernel(family = "recurrent", types = [f32, f16, bf16], instances = [{ ; threads: 256 }])]
-pub unsafe fn previous<T: Float>(
+/// Contiguous h0 and `before`, y as `p` says, all aligned to `WIDTH` elements; the grid has a thread for each `WIDTH` units of each row, of
+/// which `p.units` has as many, and along y the times from `first` on.
+#[kernel(
+    family = "recurrent",
+    types = [f32, f16, bf16],
+    instances = [{ WIDTH: 1; threads: 256 }, { WIDTH: 4; threads: 256 }],
+)]
+pub unsafe fn previous<T: Float, const WIDTH: usize>(
     y: Global<T>,
     h0: Global<T>,
     lengths: Global<i32>,
@@ -187,10 +191,10 @@ pub unsafe fn previous<T: Float>(
     first: u32,
 ) {
     let index = thread::index_1d();
-    let of_time = u64::from(p.batch) * u64::from(p.hidden);
+    let inside = index < u64::from(p.batch) * u64::from(p.units.value());
     let time = first + thread::block_idx_y();
-    let inside = index < of_time;
-    let (row, unit) = p.units.div_rem(if inside { index as u32 } else { 0 });
+    let (row, group) = p.units.div_rem(if inside { index as u32 } else { 0 });
+    let unit = group * WIDTH as u32;
     // SAFETY: the caller's contract.
     unsafe {
         let bits = lengths.get_bits_if(inside && p.has & has::LENGTHS != 0, row as usize, p.steps);
@@ -198,8 +202,10 @@ pub unsafe fn previous<T: Float>(
         let from = if p.reverse == 0 { time.wrapping_sub(1) } else { time + 1 };
         let at = i64::from(from) * p.y_time + i64::from(row) * p.y_row + i64::from(unit);
         let in_h0 = row as usize * p.hidden as usize + unit as usize;
-        let mut value = T::from_bits(h0.get_bits_if(inside && is_first && p.has & has::H != 0, in_h0, 0));
-        value = T::from_bits(y.get_bits_if(inside && !is_first, at as usize, value.bits()));
-        before.set_if(inside, time as usize * of_time as usize + index as usize, value);
+        let initial = load::<T, WIDTH>(h0, inside && is_first && p.has & has::H != 0, in_h0);
+        let earlier = load::<T, WIDTH>(y, inside && !is_first, at as usize);
+        let values = if is_first { initial } else { earlier };
+        let of_time = p.batch as usize * p.hidden as usize;
+        store::<T, WIDTH>(before, inside, time as usize * of_time + in_h0, values);
     }
 }

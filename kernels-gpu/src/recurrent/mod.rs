@@ -74,6 +74,8 @@ pub mod has {
     pub const LENGTHS: u32 = 8;
     /// y, or its gradient.
     pub const Y: u32 = 32;
+    /// Places for the gates' inputs of the recurrent product, and c, of all steps.
+    pub const KEPT: u32 = 256;
     /// Rows of gx of whole packs.
     pub const PACKS: u32 = 128;
     /// What comes through a product.

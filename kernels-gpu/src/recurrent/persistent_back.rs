@@ -118,6 +118,7 @@ impl Layout {
         { GATES: 4, TILES: 1, PAIRS: 4, HELD: 4; threads: 256, min_blocks: 1 },
         { GATES: 4, TILES: 1, PAIRS: 8, HELD: 8; threads: 256, min_blocks: 1 },
         { GATES: 4, TILES: 1, PAIRS: 16, HELD: 16; threads: 256, min_blocks: 1 },
+        { GATES: 4, TILES: 2, PAIRS: 16, HELD: 11; threads: 256, min_blocks: 1 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]

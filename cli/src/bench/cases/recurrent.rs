@@ -30,24 +30,51 @@ pub fn cases(setting: &Setting, op: &'static str, function: Function) -> Vec<Cas
     let of = if setting.quick { &all[..1] } else { all };
     let mut cases = Vec::new();
     for dtype in setting.dtypes(FLOATS) {
-        cases.extend([SMALL].iter().chain(of).map(|&e| case(op, function, e, dtype, false)));
-        if function.is_sequence() && dtype == DType::F32 {
-            cases.extend(of.iter().map(|&e| case(op, function, e, dtype, true)));
+        cases.extend([SMALL].iter().chain(of).map(|&e| case(op, function, e, dtype, Variant::default())));
+        if !function.is_sequence() {
+            continue;
+        }
+        let tf32 = [false, true].into_iter().filter(|&tf32| dtype == DType::F32 || !tf32);
+        let with_forward = [false, true].into_iter().filter(|&with| function.is_backward() || !with);
+        for with_forward in with_forward {
+            let variants = tf32.clone().map(|tf32| Variant { tf32, with_forward });
+            let others = variants.filter(|&variant| variant != Variant::default());
+            cases.extend(
+                others.flat_map(|variant| of.iter().map(move |&e| case(op, function, e, dtype, variant))),
+            );
         }
     }
     cases
 }
 
-/// With `tf32` the operands of the products of all steps may be rounded to it; PyTorch's, of all products.
-fn case(op: &'static str, function: Function, e: Extents, dtype: DType, tf32: bool) -> Case {
+/// What distinguishes cases of one shape and type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Variant {
+    /// The operands of the products of all steps may be rounded to tf32; PyTorch's, of all products.
+    tf32: bool,
+    /// A gradient comes behind the forward pass, as PyTorch's always does, which keeps what the gates were given.
+    with_forward: bool,
+}
+
+impl Variant {
+    fn name(self) -> &'static str {
+        match (self.tf32, self.with_forward) {
+            (false, false) => "",
+            (true, false) => "tf32",
+            (false, true) => "with forward",
+            (true, true) => "tf32, with forward",
+        }
+    }
+}
+
+fn case(op: &'static str, function: Function, e: Extents, dtype: DType, variant: Variant) -> Case {
     let bytes = function.bytes(e, dtype);
     let e = if function.is_sequence() { e } else { Extents { steps: 1, ..e } };
     let set_bytes = if function.is_sequence() { SET_BYTES } else { bytes };
-    let variant = if tf32 { "tf32" } else { "" };
-    let case = Case::new(op, &function.shape(e), dtype, variant, set_bytes, move |data, sets| {
-        prepare(data, sets, function, e, dtype, tf32)
+    let case = Case::new(op, &function.shape(e), dtype, variant.name(), set_bytes, move |data, sets| {
+        prepare(data, sets, function, e, dtype, variant)
     });
-    case.torch([("tf32", tf32.into())]).flops(function.flops(e))
+    case.torch([("tf32", variant.tf32.into())]).flops(function.flops(e))
 }
 
 fn prepare(
@@ -56,14 +83,15 @@ fn prepare(
     function: Function,
     e: Extents,
     dtype: DType,
-    tf32: bool,
+    variant: Variant,
 ) -> Result<Prepared> {
     let set = || {
         Operands::new(function, e, |shape, of_weight| match of_weight {
             true => data.weights(dtype, shape),
             false => Ok(data.numbers(1, dtype, shape)?.remove(0)),
         })
-        .map(|operands| operands.rounded(tf32))
+        .map(|operands| operands.rounded(variant.tf32))
+        .map(|operands| if variant.with_forward { operands.behind_forward() } else { operands })
     };
     let sets: Rc<[Operands]> = (0..sets).map(|_| set()).collect::<Result<_>>()?;
     let plan = function.plan(&sets[0])?;

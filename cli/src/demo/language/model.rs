@@ -82,7 +82,7 @@ impl Model {
         let targets = Tensor::from_slice(&self.device, &[batch.targets.len()], &batch.targets)?;
         let x = ops::embedding(&tokens, &self.table.tensor, None)?;
         let weights = self.weights();
-        let recurrent = Recurrent::new(&weights);
+        let recurrent = Recurrent { keep: true, ..Recurrent::new(&weights) };
         let forward = ops::gru(&x, &recurrent)?;
         let scores = self.scores(&forward.y)?;
         let loss = ops::cross_entropy_backward(&scores, &targets, None, &CrossEntropy::default())?;

@@ -134,7 +134,13 @@ impl Function {
         let layers = [weights];
         let network = Recurrent { tf32: of.tf32, ..Recurrent::new(&layers) };
         // The gradients need y of the results alone.
-        let results = || Recurred { y: y.clone(), h_n: h.clone(), c_n: None, inner: Vec::new() };
+        let of_y =
+            || Recurred { y: y.clone(), h_n: h.clone(), c_n: None, inner: Vec::new(), kept: Vec::new() };
+        let keeping = Recurrent { keep: true, ..network };
+        let results = |forward: fn(&Tensor, &Recurrent) -> Result<Recurred>| match of.with_forward {
+            true => forward(x, &keeping),
+            false => Ok(of_y()),
+        };
         let upstream = Upstream { dy: Some(&of.dy), ..Upstream::default() };
         Ok(match self {
             F::GruCell => vec![ops::gru_cell(x, h, &weights)?],
@@ -153,8 +159,8 @@ impl Function {
             F::LstmPointwiseBackward => of_gates(ops::lstm_cell_pointwise_backward(gx, gh, c, dh, Some(dh))?),
             F::Gru => vec![ops::gru(x, &network)?.y],
             F::Lstm => vec![ops::lstm(x, &network)?.y],
-            F::GruBackward => of_sequence(ops::gru_backward(x, &network, &results(), &upstream)?),
-            F::LstmBackward => of_sequence(ops::lstm_backward(x, &network, &results(), &upstream)?),
+            F::GruBackward => of_sequence(ops::gru_backward(x, &network, &results(ops::gru)?, &upstream)?),
+            F::LstmBackward => of_sequence(ops::lstm_backward(x, &network, &results(ops::lstm)?, &upstream)?),
         })
     }
 
@@ -218,6 +224,8 @@ pub struct Operands {
     weights: [Tensor; 4],
     /// Operands of the products of all steps may be rounded to tf32.
     tf32: bool,
+    /// The gradient of a sequence comes behind the forward pass, which keeps what it needs.
+    with_forward: bool,
 }
 
 impl Operands {
@@ -254,6 +262,7 @@ impl Operands {
                 of(!is_pointwise, &[rows], true)?,
             ],
             tf32: false,
+            with_forward: false,
         };
         if is_back {
             let forward = if function.kind() == Kind::Gru { F::Gru } else { F::Lstm };
@@ -265,6 +274,11 @@ impl Operands {
     /// With operands that may be rounded to tf32, or may not.
     pub fn rounded(self, tf32: bool) -> Operands {
         Operands { tf32, ..self }
+    }
+
+    /// With the forward pass, where the operation is a sequence's gradient.
+    pub fn behind_forward(self) -> Operands {
+        Operands { with_forward: true, ..self }
     }
 
     fn weights(&self) -> RecurrentWeights<'_> {

@@ -3,7 +3,7 @@
 use super::layer::{Layer, at, product};
 use super::plan::{Choice, Plan};
 use super::walk::{Carried, Number, Operands, step_back};
-use super::{Kind, LayerGradients, block, dense, persistent, streamed};
+use super::{Kept, Kind, LayerGradients, block, dense, persistent, streamed};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::launch::Grid;
@@ -35,8 +35,14 @@ pub struct Gradients {
 }
 
 /// The gradients of a layer that gave y. `dx` is added to that of x.
-pub fn run(layer: &Layer, plan: &Plan, y: &Tensor, upward: Upward, dx: Option<&Tensor>) -> Result<Gradients> {
-    with_float!(layer.x.dtype(), T => typed::<T>(layer, plan, y, upward, dx))
+pub fn run(
+    layer: &Layer,
+    plan: &Plan,
+    (y, kept): (&Tensor, Option<&Kept>),
+    upward: Upward,
+    dx: Option<&Tensor>,
+) -> Result<Gradients> {
+    with_float!(layer.x.dtype(), T => typed::<T>(layer, plan, (y, kept), upward, dx))
 }
 
 /// What the walk over the steps reads and writes; all but dy contiguous.
@@ -60,7 +66,7 @@ pub struct Walked<'a> {
 fn typed<T: Number>(
     layer: &Layer,
     plan: &Plan,
-    y: &Tensor,
+    (y, kept): (&Tensor, Option<&Kept>),
     upward: Upward,
     sum: Option<&Tensor>,
 ) -> Result<Gradients> {
@@ -71,13 +77,17 @@ fn typed<T: Number>(
     let uninit = |shape: &[usize]| Tensor::uninit(device, dtype, shape);
     let all = [steps, batch, rows];
 
-    let gx = layer.gx()?;
     let before = previous::<T>(layer, y)?;
     let flat = before.reshape(&[steps * batch, hidden])?;
     let tf32 = layer.tf32;
-    let with_bias = Linear { bias: layer.weights.b_hh, tf32, ..Linear::default() };
-    let gh = ops::linear(&flat, layer.weights.w_hh, &with_bias)?.reshape(&all)?;
-    let cells = if is_lstm { Some(cells::<T>(layer, &gx, &gh)?) } else { None };
+    let again = || {
+        let with_bias = Linear { bias: layer.weights.b_hh, tf32, ..Linear::default() };
+        let gx = layer.gx()?;
+        let gh = ops::linear(&flat, layer.weights.w_hh, &with_bias)?.reshape(&all)?;
+        let c = if is_lstm { Some(cells::<T>(layer, &gx, &gh)?) } else { None };
+        Ok(Kept { gx, gh, c })
+    };
+    let Kept { gx, gh, c: cells } = kept.cloned().map_or_else(again, Ok)?;
 
     // The gradients of gx and gh, which are the same for an LSTM.
     let dgx = uninit(&all)?;
@@ -167,11 +177,12 @@ fn rows_of_units(dy: &Tensor) -> Result<Tensor> {
     if together { Ok(dy.clone()) } else { dense(dy) }
 }
 
-fn walk(layer: &Layer, y: Option<&Tensor>, has: u32) -> Result<Walk> {
+/// With so many units a thread.
+fn walk(layer: &Layer, y: Option<&Tensor>, has: u32, width: usize) -> Result<Walk> {
     let [steps, batch, hidden] = layer.extents();
     let has = has | if layer.lengths.is_some() { has::LENGTHS } else { 0 };
     Ok(Walk {
-        units: Divisor::new(hidden as u32).expect("units are between 1 and 2^30"),
+        units: Divisor::new((hidden / width) as u32).expect("units are between 1 and 2^30"),
         steps: steps as u32,
         batch: batch as u32,
         hidden: hidden as u32,
@@ -191,16 +202,22 @@ fn previous<T: Number>(layer: &Layer, y: &Tensor) -> Result<Tensor> {
     }
     let y = rows_of_units(y)?;
     let h0 = layer.h0.map(dense).transpose()?;
-    let p = walk(layer, Some(&y), if h0.is_some() { has::H } else { 0 })?;
-    let kernel = &kernels::previous::kernels::<T>()[0];
-    let blocks = ((batch * hidden) as u64).div_ceil(kernel.bounds.threads.into());
+    let aligned = |tensor: &Tensor| tensor.address().is_multiple_of(4 * tensor.dtype().size() as u64);
+    let together = hidden.is_multiple_of(4)
+        && aligned(&y)
+        && h0.as_ref().is_none_or(aligned)
+        && y.strides()[..2].iter().all(|stride| stride.unsigned_abs().is_multiple_of(4));
+    let kernel = &kernels::previous::kernels::<T>()[usize::from(together)];
+    let width = kernel.constant("WIDTH");
+    let p = walk(layer, Some(&y), if h0.is_some() { has::H } else { 0 }, width)?;
+    let blocks = ((batch * hidden / width) as u64).div_ceil(kernel.bounds.threads.into());
     let mut first = 0;
     while first < steps {
         // Times along y, of which a grid has 65,535.
         let grid = Grid::xyz(blocks, (steps - first).min(Grid::MAX_YZ as usize) as u64, 1)?;
         let args =
             (y.view::<T>()?, read(h0.as_ref())?, read(layer.lengths)?, before.view_mut()?, p, first as u32);
-        // SAFETY: tensors of the layer's extents, and a thread for each unit of each row and time.
+        // SAFETY: tensors of the layer's extents, aligned where units go together, and threads for all units of each row and time.
         unsafe { y.device().launch(kernel, grid, args)? };
         first += Grid::MAX_YZ as usize;
     }
@@ -208,14 +225,14 @@ fn previous<T: Number>(layer: &Layer, y: &Tensor) -> Result<Tensor> {
 }
 
 /// The c that each step began with, `[T, B, H]`.
-fn cells<T: Number>(layer: &Layer, gx: &Tensor, gh: &Tensor) -> Result<Tensor> {
+pub fn cells<T: Number>(layer: &Layer, gx: &Tensor, gh: &Tensor) -> Result<Tensor> {
     let [steps, batch, hidden] = layer.extents();
     let before = Tensor::uninit(gx.device(), gx.dtype(), &[steps, batch, hidden])?;
     if before.is_empty() {
         return Ok(before);
     }
     let c0 = layer.c0.map(dense).transpose()?;
-    let p = walk(layer, None, if c0.is_some() { has::C } else { 0 })?;
+    let p = walk(layer, None, if c0.is_some() { has::C } else { 0 }, 1)?;
     let kernel = &kernels::cells::kernels::<T>()[0];
     let grid = Grid::covering((batch * hidden) as u64, kernel.bounds.threads.into())?;
     let args =

@@ -48,13 +48,14 @@ fn typed<T: Element + Float + repack::Instances>(
     let (weight, weight_row) = packed_rows::<T>(layer.op, layer.weights.w_hh)?;
     let given = layer.given()?;
     let strides = results.y.strides();
+    let (gh, cells, kept) = results.kept();
     let p = BlockSequence {
         steps: steps as u32,
         batch: batch as u32,
         hidden: hidden as u32,
         weight_row: weight_row as u32,
         reverse: u32::from(layer.reverse),
-        has: given.has,
+        has: given.has | kept,
         y_time: strides[0] as i64,
         y_row: strides[1] as i64,
     };
@@ -69,6 +70,8 @@ fn typed<T: Element + Float + repack::Instances>(
         results.y.view_mut()?,
         results.h_n.view_mut()?,
         write(c_n)?,
+        write(gh)?,
+        write(cells)?,
         p,
     );
     let grid = Grid::new(plan.groups as u64)?.shared(plan.shared_bytes);

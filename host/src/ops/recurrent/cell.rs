@@ -317,6 +317,6 @@ fn cell_backward(
     // y of the only step is not looked at.
     let y = h0.unsqueeze(0)?;
     let upward = Upward { dy: None, dh: Some(here(dh, "dh")?), dc: maybe(dc, "dc")? };
-    let back = backward::run(&layer, &Plan::steps("a cell is one step"), &y, upward, None)?;
+    let back = backward::run(&layer, &Plan::steps("a cell is one step"), (&y, None), upward, None)?;
     Ok(CellGradients { dx: back.dx.squeeze(0)?, dh: back.dh, dc: back.dc, weights: back.weights })
 }

@@ -2,7 +2,7 @@
 
 use super::plan::{Choice, Plan};
 use super::walk::{Number, Operands, step};
-use super::{Kind, RecurrentWeights, block, dense, persistent, streamed};
+use super::{Kind, RecurrentWeights, backward, block, dense, persistent, streamed};
 use crate::error::{Error, Result};
 use crate::ops::matmul::{self, Matmul};
 use crate::ops::pointwise::with_float;
@@ -35,6 +35,27 @@ pub struct Results<'a> {
     /// `[B, H]`, contiguous.
     pub h_n: &'a Tensor,
     pub c_n: Option<&'a Tensor>,
+    /// Where so asked.
+    pub aside: Option<Aside<'a>>,
+}
+
+impl Results<'_> {
+    /// gh, c, and the bit of them.
+    pub fn kept(&self) -> (Option<&Tensor>, Option<&Tensor>, u32) {
+        match self.aside {
+            Some(Aside { gh, c }) => (Some(gh), c, has::KEPT),
+            None => (None, None, 0),
+        }
+    }
+}
+
+/// Where what the gradient needs of each step goes, beside gx and y.
+#[derive(Clone, Copy)]
+pub struct Aside<'a> {
+    /// What h and the bias give to each step's gates, `[T, B, G·H]`, contiguous.
+    pub gh: &'a Tensor,
+    /// The c that each step of an LSTM began with, `[T, B, H]`, contiguous.
+    pub c: Option<&'a Tensor>,
 }
 
 /// What a layer may go without. See [`Layer::given`].
@@ -84,25 +105,31 @@ impl Layer<'_> {
         }
     }
 
-    /// Runs it.
-    pub fn run(&self, plan: &Plan, results: Results) -> Result<()> {
+    /// Runs it; gives gx, where there is any.
+    pub fn run(&self, plan: &Plan, results: Results) -> Result<Option<Tensor>> {
         let [steps, batch, hidden] = self.extents();
         if batch == 0 || hidden == 0 {
-            return Ok(());
+            return Ok(None);
         }
         if steps == 0 {
-            return self.finish(&self.state(self.h0)?, self.c0, results);
+            self.finish(&self.state(self.h0)?, self.c0, results)?;
+            return Ok(None);
         }
         let gx = self.gx()?;
+        self.walk(plan, &gx, results)?;
+        Ok(Some(gx))
+    }
+
+    fn walk(&self, plan: &Plan, gx: &Tensor, results: Results) -> Result<()> {
         match plan.choice {
-            Choice::Block => block::run(self, plan, &gx, results),
-            Choice::Persistent => persistent::run(self, plan, &gx, results),
-            Choice::Streamed => match streamed::run(self, plan, &gx, results) {
+            Choice::Block => block::run(self, plan, gx, results),
+            Choice::Persistent => persistent::run(self, plan, gx, results),
+            Choice::Streamed => match streamed::run(self, plan, gx, results) {
                 // The parts of the weights take as much memory as these.
-                Err(Error::OutOfMemory { .. }) => self.by_steps(&gx, results),
+                Err(Error::OutOfMemory { .. }) => self.by_steps(gx, results),
                 done => done,
             },
-            Choice::Steps => self.by_steps(&gx, results),
+            Choice::Steps => self.by_steps(gx, results),
         }
     }
 
@@ -146,16 +173,21 @@ impl Layer<'_> {
     fn steps<T: Number>(&self, gx: &Tensor, results: Results) -> Result<()> {
         let [steps, batch, hidden] = self.extents();
         let uninit = |shape: &[usize]| Tensor::uninit(gx.device(), gx.dtype(), shape);
-        let gh = uninit(&[batch, self.kind.gates() * hidden])?;
+        let one =
+            if results.aside.is_none() { Some(uninit(&[batch, self.kind.gates() * hidden])?) } else { None };
         let is_lstm = self.kind == Kind::Lstm;
         let with_bias = Linear { bias: self.weights.b_hh, ..Linear::default() };
         let (mut h, mut next_h) = (self.state(self.h0)?, uninit(&[batch, hidden])?);
         let mut c = if is_lstm { Some(self.state(self.c0)?) } else { None };
         let mut next_c = if is_lstm { Some(uninit(&[batch, hidden])?) } else { None };
         for now in 0..steps {
-            ops::linear_into(&h, self.weights.w_hh, &with_bias, &gh)?;
             let time = self.time(now);
             let (gx, y) = (at(gx, time)?, at(results.y, time)?);
+            let gh = match (&one, results.aside) {
+                (None, Some(aside)) => at(aside.gh, time)?,
+                (one, _) => one.clone().expect("one for all steps where none is kept"),
+            };
+            ops::linear_into(&h, self.weights.w_hh, &with_bias, &gh)?;
             let (y, lengths) = (Some(&y), self.lengths);
             let of = Operands { gx: &gx, gh: &gh, h: &h, c: c.as_ref(), lengths, y, time };
             step::<T>(self.kind, &of, &next_h, next_c.as_ref())?;
@@ -167,6 +199,9 @@ impl Layer<'_> {
                 std::mem::swap(&mut h, &mut next_h);
                 std::mem::swap(&mut c, &mut next_c);
             }
+        }
+        if let Some(Aside { gh, c: Some(cells) }) = results.aside {
+            cells.copy_from(&backward::cells::<T>(self, gx, gh)?)?;
         }
         self.finish(&h, c.as_ref(), results)
     }

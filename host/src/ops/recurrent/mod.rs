@@ -27,8 +27,8 @@ pub use cell::{
 };
 pub use plan::{Choice, Plan};
 pub use sequence::{
-    Recurred, RecurrentGradients, Upstream, gru, gru_backward, gru_explain, gru_shape, lstm, lstm_backward,
-    lstm_explain, lstm_shape,
+    Kept, Recurred, RecurrentGradients, Upstream, gru, gru_backward, gru_explain, gru_shape, lstm,
+    lstm_backward, lstm_explain, lstm_shape,
 };
 
 use super::masked_softmax::Described;
@@ -118,6 +118,9 @@ pub struct Recurrent<'a, D = Tensor> {
     /// Operands in f32 of the products of all steps may be rounded to tf32, as by [`Matmul::tf32`](super::Matmul::tf32), for the sake of
     /// speed; what is multiplied at each step is not. For f32 alone.
     pub tf32: bool,
+    /// Whether a forward pass keeps what its gates were given for the gradient, [`Recurred::kept`], which computes it again otherwise: two of
+    /// its five large products.
+    pub keep: bool,
     /// How to go about it: for tests and measurements. A way that cannot serve is an error.
     pub choice: Option<Choice>,
 }
@@ -140,6 +143,7 @@ impl<'a, D> Recurrent<'a, D> {
             c0: None,
             lengths: None,
             tf32: false,
+            keep: false,
             choice: None,
         }
     }

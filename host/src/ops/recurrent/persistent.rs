@@ -75,6 +75,7 @@ fn typed<T: Element + Float + repack::Instances>(
     let strides = results.y.strides();
     let has_packs = gx.address().is_multiple_of(16) && (hidden * gx.dtype().size()).is_multiple_of(16);
     let packs = if has_packs { has::PACKS } else { 0 };
+    let (gh, cells, kept) = results.kept();
     let p = Sequence {
         steps: steps as u32,
         batch: batch as u32,
@@ -82,7 +83,7 @@ fn typed<T: Element + Float + repack::Instances>(
         weight_row: weight_row as u32,
         subs: plan.subs as u32,
         reverse: u32::from(layer.reverse),
-        has: given.has | packs,
+        has: given.has | packs | kept,
         y_time: strides[0] as i64,
         y_row: strides[1] as i64,
         ring: ring(plan, steps, patience),
@@ -99,6 +100,8 @@ fn typed<T: Element + Float + repack::Instances>(
         results.y.view_mut()?,
         results.h_n.view_mut()?,
         write(c_n)?,
+        write(gh)?,
+        write(cells)?,
         exchange.view_mut()?,
         slot.view(),
         p,
@@ -216,7 +219,7 @@ mod tests {
                 tf32: false,
             };
             let (gx, y, h_n) = (layer.gx()?, zeros(&[3, 2, 32])?, zeros(&[2, 32])?);
-            let results = Results { y: &y, h_n: &h_n, c_n: None };
+            let results = Results { y: &y, h_n: &h_n, c_n: None, aside: None };
             // Fewer polls than after which the checker reports a spin.
             let patience = if device.is_cuda() { PATIENCE } else { 2 };
             let ended = patiently(patience, &layer, &waiting, &gx, results)
@@ -224,7 +227,7 @@ mod tests {
             let error = ended.expect_err("nobody sends the units beyond");
             assert!(matches!(error, Error::Stalled { op: "gru", step: 0, .. }), "{device}: {error}");
             // The device is as good as before.
-            let results = Results { y: &y, h_n: &h_n, c_n: None };
+            let results = Results { y: &y, h_n: &h_n, c_n: None, aside: None };
             run(&layer, &plan, &gx, results)?;
             assert!(h_n.to_vec::<half::f16>()?.iter().all(|h| h.to_f32() == 0.0));
         }

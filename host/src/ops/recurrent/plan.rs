@@ -335,16 +335,22 @@ impl Plan {
         let fits = |of: &BackForm| {
             of.gates == kind.gates() && of.gates * owned(of) / chunk <= of.pairs * WARPS as usize
         };
-        let Some(index) = forms.iter().position(fits) else {
+        let Some(first) = forms.iter().position(fits) else {
             return Plan::steps(NO_ROOM);
         };
-        let of = forms[index];
-        let units = of.units() as usize;
-        let blocks = owned(&of) / units;
-        let words = of.gates * owned(&of) / chunk * CHUNK_WORDS as usize;
-        let plan = Plan { choice: Choice::Persistent, index, units, blocks, words, ..Plan::steps("") };
-        // What comes to the initial state is received, too.
-        plan.spread(batch, steps + 1, target, |subs| of.shared_bytes(subs))
+        let pairs = forms[first].pairs;
+        let alike = forms.iter().enumerate().filter(|(_, of)| fits(of) && of.pairs == pairs);
+        let plans = alike.map(|(index, of)| {
+            let units = of.units() as usize;
+            let blocks = owned(of) / units;
+            let words = of.gates * owned(of) / chunk * CHUNK_WORDS as usize;
+            let plan = Plan { choice: Choice::Persistent, index, units, blocks, words, ..Plan::steps("") };
+            // What comes to the initial state is received, too.
+            plan.spread(batch, steps + 1, target, |subs| of.shared_bytes(subs))
+        });
+        // To receive a sub-batch takes about as long as to multiply it with one tile.
+        let cost = |plan: &Plan| (plan.choice == Choice::Steps, plan.subs * (forms[plan.index].tiles + 1));
+        plans.min_by_key(cost).expect("the first is one of them")
     }
 
     /// The weights come from memory for each step.

@@ -1,10 +1,11 @@
 //! Whole sequences. See [`gru`] and [`lstm`].
 
 use super::backward::{self, Upward};
-use super::layer::{Layer, Results};
+use super::layer::{Aside, Layer, Results};
 use super::plan::{Choice, Plan, Target};
 use super::problem::{Problem, operand};
 use super::{Kind, LayerGradients, Recurrent, RecurrentWeights};
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::launch::Grid;
 use crate::ops::masked_softmax::Described;
@@ -24,6 +25,33 @@ pub struct Recurred<T = Tensor> {
     pub c_n: Option<T>,
     /// y of the layers below the last, `[T, B, D·H]`: with x and y all that the gradient needs.
     pub inner: Vec<T>,
+    /// With [`Recurrent::keep`], of each layer and direction, what spares the gradient two products; otherwise nothing.
+    pub kept: Vec<Kept<T>>,
+}
+
+/// What the gates of a layer and direction were given in each step, in the type of x: of a GRU six times as much as y, of an LSTM nine
+/// times.
+#[derive(Clone, Debug)]
+pub struct Kept<T = Tensor> {
+    /// By x, `[T, B, G·H]`.
+    pub(super) gx: T,
+    /// By h, likewise.
+    pub(super) gh: T,
+    /// The c that each step of an LSTM began with, `[T, B, H]`.
+    pub(super) c: Option<T>,
+}
+
+impl<T> Kept<T> {
+    fn tensors(&self) -> impl Iterator<Item = &T> {
+        [Some(&self.gx), Some(&self.gh), self.c.as_ref()].into_iter().flatten()
+    }
+}
+
+impl Kept {
+    fn adopted(&self, device: &Device, op: &'static str) -> Result<Kept> {
+        let here = |tensor: &Tensor| tensor.adopted(device, op, "kept");
+        Ok(Kept { gx: here(&self.gx)?, gh: here(&self.gh)?, c: self.c.as_ref().map(here).transpose()? })
+    }
 }
 
 /// The gradients of what [`gru`] or [`lstm`] gave; zeros where absent.
@@ -108,12 +136,12 @@ pub fn lstm(x: &Tensor, parameters: &Recurrent) -> Result<Recurred> {
 
 /// Checks the arguments of [`gru`] without computing; gives y, h_n and no c_n.
 pub fn gru_shape<D: Described>(x: &D, parameters: &Recurrent<D>) -> Result<Recurred<Desc>> {
-    shapes(&Problem::new("gru", Kind::Gru, x, parameters)?)
+    shapes(&Problem::new("gru", Kind::Gru, x, parameters)?, parameters.keep)
 }
 
 /// Checks the arguments of [`lstm`] without computing; gives y, h_n and c_n.
 pub fn lstm_shape<D: Described>(x: &D, parameters: &Recurrent<D>) -> Result<Recurred<Desc>> {
-    shapes(&Problem::new("lstm", Kind::Lstm, x, parameters)?)
+    shapes(&Problem::new("lstm", Kind::Lstm, x, parameters)?, parameters.keep)
 }
 
 /// How [`gru`] would go about each layer and direction.
@@ -129,7 +157,7 @@ pub fn lstm_explain<D: Described>(x: &D, parameters: &Recurrent<D>) -> Result<Pl
 /// The gradients of [`gru`] for its x and parameters, what it gave, and the gradients of that.
 ///
 /// Of the forward pass only y of each layer is needed. The gates' inputs of all steps are computed again, as two large
-/// products; then the steps are walked backwards with dh in f32, in one launch where
+/// products, unless the forward pass kept them ([`Recurrent::keep`]); then the steps are walked backwards with dh in f32, in one launch where
 /// the weights fit on chip as in the forward pass (spread over blocks up to 1024 units), and the weights' gradients are large products, too. No
 /// atomics: the same input gives the same bits.
 ///
@@ -154,14 +182,23 @@ pub fn lstm_backward(
     gradients("lstm_backward", Kind::Lstm, x, parameters, results, upstream)
 }
 
-fn shapes(problem: &Problem) -> Result<Recurred<Desc>> {
+fn shapes(problem: &Problem, keep: bool) -> Result<Recurred<Desc>> {
     let inner = Desc::contiguous(problem.op, problem.y.device(), problem.dtype, &of_time(problem))?;
     Ok(Recurred {
         y: problem.y.clone(),
         h_n: problem.state.clone(),
         c_n: (problem.kind == Kind::Lstm).then(|| problem.state.clone()),
         inner: vec![inner; problem.layers - 1],
+        kept: if keep { vec![kept(problem)?; problem.layers * problem.directions] } else { Vec::new() },
     })
+}
+
+fn kept(problem: &Problem) -> Result<Kept<Desc>> {
+    let Problem { op, kind, dtype, steps, batch, hidden, .. } = *problem;
+    let of = |units: usize| Desc::contiguous(op, problem.y.device(), dtype, &[steps, batch, units]);
+    let gates = of(kind.gates() * hidden)?;
+    let c = if kind == Kind::Lstm { Some(of(hidden)?) } else { None };
+    Ok(Kept { gx: gates.clone(), gh: gates, c })
 }
 
 /// `[T, B, D·H]`.
@@ -262,12 +299,13 @@ fn forward(op: &'static str, kind: Kind, x: &Tensor, parameters: &Recurrent) -> 
     let plan = plan(&problem, parameters.choice)?;
     let here = Here::new(op, x, parameters)?;
     check(&problem, here.lengths.as_ref())?;
-    let shapes = shapes(&problem)?;
-    let results = Recurred {
+    let shapes = shapes(&problem, parameters.keep)?;
+    let mut results = Recurred {
         y: uninit(&shapes.y)?,
         h_n: uninit(&shapes.h_n)?,
         c_n: shapes.c_n.as_ref().map(uninit).transpose()?,
         inner: shapes.inner.iter().map(uninit).collect::<Result<_>>()?,
+        kept: Vec::new(),
     };
     let y = if problem.batch_first { results.y.transpose(0, 1)? } else { results.y.clone() };
     for (index, owned) in here.layers.iter().enumerate() {
@@ -289,7 +327,16 @@ fn forward(op: &'static str, kind: Kind, x: &Tensor, parameters: &Recurrent) -> 
             reverse: direction == 1,
             tf32: parameters.tf32,
         };
-        layer.run(&plan, Results { y: &own, h_n: &h_n, c_n: c_n.as_ref() })?;
+        let beside = match shapes.kept.get(index) {
+            Some(kept) => Some((kept, uninit(&kept.gh)?, kept.c.as_ref().map(uninit).transpose()?)),
+            None => None,
+        };
+        let aside = beside.as_ref().map(|(_, gh, c)| Aside { gh, c: c.as_ref() });
+        let gx = layer.run(&plan, Results { y: &own, h_n: &h_n, c_n: c_n.as_ref(), aside })?;
+        if let Some((kept, gh, c)) = beside {
+            let gx = gx.map_or_else(|| uninit(&kept.gx), Ok)?;
+            results.kept.push(Kept { gx, gh, c });
+        }
     }
     Ok(results)
 }
@@ -314,6 +361,20 @@ fn gradients(
     for inner in &results.inner {
         like("inner", inner, &of_time(&problem))?;
     }
+    if !results.kept.is_empty() {
+        let wanted = kept(&problem)?;
+        let layers = problem.layers * problem.directions;
+        if results.kept.len() != layers {
+            let (required, got) =
+                (format!("nothing, or of {layers} layers and directions"), results.kept.len().to_string());
+            return Err(Error::Parameter { op, arg: "kept", required, got });
+        }
+        for of in &results.kept {
+            for (tensor, wanted) in of.tensors().zip(wanted.tensors()) {
+                like("kept", tensor, wanted.shape())?;
+            }
+        }
+    }
     for (arg, given, wanted) in [
         ("dy", upstream.dy, &problem.y),
         ("dh_n", upstream.dh_n, &problem.state),
@@ -331,6 +392,8 @@ fn gradients(
     let y = turned(&adopted(&results.y, "y")?)?;
     let inner: Vec<Tensor> =
         results.inner.iter().map(|inner| adopted(inner, "inner")).collect::<Result<_>>()?;
+    let kept: Vec<Kept> =
+        results.kept.iter().map(|kept| kept.adopted(x.device(), op)).collect::<Result<_>>()?;
     let of_states = |given: Option<&Tensor>, arg| given.map(|given| adopted(given, arg)).transpose();
     let (dh_n, dc_n) = (of_states(upstream.dh_n, "dh_n")?, of_states(upstream.dc_n, "dc_n")?);
     let mut dy = upstream.dy.map(|dy| turned(&adopted(dy, "dy")?)).transpose()?;
@@ -359,7 +422,7 @@ fn gradients(
                 tf32: parameters.tf32,
             };
             let upward = Upward { dy: dy.as_ref().map(part).transpose()?, dh: own(&dh_n)?, dc: own(&dc_n)? };
-            let back = backward::run(&of, &plan, &part(y)?, upward, sum.as_ref())?;
+            let back = backward::run(&of, &plan, (&part(y)?, kept.get(index)), upward, sum.as_ref())?;
             state(&problem, &dh0, index)?.copy_from(&back.dh)?;
             if let (Some(dc0), Some(dc)) = (own(&dc0)?, &back.dc) {
                 dc0.copy_from(dc)?;

@@ -138,17 +138,20 @@ impl Product {
             batch: batch as u32,
             chunks: chunks as u32,
             turns: tiling.turns as u32,
+            backwards: 0,
         };
         Ok(Product { dtype, tiling, weights, with, maps, sums, p })
     }
 
     /// Multiplies what `with` holds now. An `early` one may fetch weights before the launch ahead of it is done.
-    fn launch(&self, early: bool) -> Result<()> {
+    /// Steps take turns in the direction in which they go along the terms.
+    fn launch(&self, early: bool, step: usize) -> Result<()> {
         let [x, y, z] = self.tiling.blocks.map(|blocks| blocks as u64);
         let grid = Grid::xyz(x, y, z)?.shared(self.tiling.shared_bytes).early_if(early);
+        let p = StreamProduct { backwards: (step % 2) as u32, ..self.p };
         let [weights, with] = self.maps;
         let (of_weights, of_with) = (self.weights.scales.view()?, self.with.scales.view()?);
-        let args = (weights, with, of_weights, of_with, self.sums.view_mut()?, self.p);
+        let args = (weights, with, of_weights, of_with, self.sums.view_mut()?, p);
         let (device, index) = (self.sums.device(), self.tiling.index);
         // SAFETY: maps of these parts with the boxes of the tiling's kernel, of which the blocks cover rows, terms and batch.
         unsafe {
@@ -228,6 +231,7 @@ fn typed<T: Number>(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -
     let state = InParts::of::<T>(&h0.reshape(&[1, batch, hidden])?)?;
     let product = Product::new(dtype, tiling(plan), weights, state)?;
     let given = layer.given()?;
+    let (all_gh, all_c, kept) = results.kept();
     let h = carried(&h0)?;
     let c = match layer.kind {
         Kind::Gru => None,
@@ -236,17 +240,20 @@ fn typed<T: Number>(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -
     let step = Step {
         fours: divisor(padded(hidden) / FOUR)?,
         extents,
-        has: given.has & (has::BIAS | has::LENGTHS),
+        has: given.has & (has::BIAS | has::LENGTHS) | kept,
         splits: product.tiling.splits(),
     };
     for now in 0..steps {
         let time = layer.time(now);
         let (gx, y) = (at(gx, time)?, at(results.y, time)?);
-        let together = [Some(&gx), Some(&h), c.as_ref(), given.bias.as_ref(), Some(&product.sums)];
+        let kept = |of: Option<&Tensor>| of.map(|of| at(of, time)).transpose();
+        let (gh, cells) = (kept(all_gh)?, kept(all_c)?);
+        let (bias, sums) = (given.bias.as_ref(), Some(&product.sums));
+        let together = [Some(&gx), Some(&h), c.as_ref(), bias, sums, gh.as_ref(), cells.as_ref()];
         let kernel: &Kernel<kernels::stream_gates::Args<T>> =
             instance(kernels::stream_gates::kernels::<T>(), layer.kind, wide(hidden, Some(&y), &together));
         // What is ahead of the first is anything, such as the parts of the weights.
-        product.launch(now > 0)?;
+        product.launch(now > 0, now)?;
         let args = (
             gx.view()?,
             product.sums.view()?,
@@ -255,6 +262,8 @@ fn typed<T: Number>(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -
             h.view_mut()?,
             write(c.as_ref())?,
             y.view_mut()?,
+            write(gh.as_ref())?,
+            write(cells.as_ref())?,
             product.with.words()?,
             product.with.scales.view_mut()?,
             step.at(time, Some(&y), step.splits),
@@ -331,7 +340,7 @@ fn typed_back<T: Number>(layer: &Layer, plan: &Plan, walked: &Walked) -> Result<
         let grid = step.grid(kernel)?.early_if(!is_last);
         // SAFETY: as in `typed`; before the last step there is no product.
         unsafe { device.launch(kernel, grid, args)? };
-        product.launch(true)?;
+        product.launch(true, now)?;
     }
     let kernel = &kernels::stream_collect::ALL[0];
     let grid = Grid::covering((batch * hidden) as u64, kernel.bounds.threads.into())?;

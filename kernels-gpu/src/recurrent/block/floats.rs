@@ -154,6 +154,8 @@ pub unsafe fn block_sequence_f32<
     y: GlobalMut<T>,
     h_n: GlobalMut<T>,
     c_n: GlobalMut<T>,
+    gh: GlobalMut<T>,
+    cells: GlobalMut<T>,
     p: BlockSequence,
 ) {
     let tid = thread::thread_idx_x();
@@ -192,7 +194,7 @@ pub unsafe fn block_sequence_f32<
             }
             [own]
         };
-        let of = Operands { gx, h0, c0, lengths, y, h_n, c_n };
+        let of = Operands { gx, h0, c0, lengths, y, h_n, c_n, gh, cells };
         walk(&of, places, (ROWS as u32, const { pitch(PACKS) }), &p, product);
     }
 }

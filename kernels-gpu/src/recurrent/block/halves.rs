@@ -55,7 +55,8 @@ pub(super) fn pick<const ROWS: usize>(tile: [f32; 4], turn: u32, i: usize) -> f3
     }
 }
 
-/// Runs the sequence. gx is `[steps, batch, GATES·hidden]` and contiguous, like h0 and c0; weight is `[GATES·hidden, hidden]`.
+/// Runs the sequence. gx is `[steps, batch, GATES·hidden]` and contiguous, like h0 and c0; weight is `[GATES·hidden, hidden]`; gh and cells
+/// are as in [`sequence()`](fn@super::super::sequence).
 ///
 /// Launch: a block for each `ROWS` rows of the batch, [`block_sequence_shared_bytes`] of dynamic shared memory.
 ///
@@ -93,6 +94,8 @@ pub unsafe fn block_sequence<
     y: GlobalMut<T>,
     h_n: GlobalMut<T>,
     c_n: GlobalMut<T>,
+    gh: GlobalMut<T>,
+    cells: GlobalMut<T>,
     p: BlockSequence,
 ) {
     const { assert!(OWN * 2 == ROWS) };
@@ -140,7 +143,7 @@ pub unsafe fn block_sequence<
             }
             own
         };
-        let of = Operands { gx, h0, c0, lengths, y, h_n, c_n };
+        let of = Operands { gx, h0, c0, lengths, y, h_n, c_n, gh, cells };
         walk(&of, places, (ROWS as u32, const { pitch(PAIRS) }), &p, product);
     }
 }

@@ -18,6 +18,8 @@ pub struct Operands<T> {
     pub y: GlobalMut<T>,
     pub h_n: GlobalMut<T>,
     pub c_n: GlobalMut<T>,
+    pub gh: GlobalMut<T>,
+    pub cells: GlobalMut<T>,
 }
 
 /// A unit of one of the block's rows.
@@ -45,9 +47,36 @@ pub const fn shared_bytes(rows: u32, pitch: u32, size: u32) -> u32 {
 pub unsafe fn walk<T: Float, const GATES: usize, const OWN: usize>(
     of: &Operands<T>,
     places: [Place; OWN],
+    rows_and_pitch: (u32, u32),
+    p: &BlockSequence,
+    product: impl Fn(Shared<T>, u32) -> [[f32; GATES]; OWN],
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let keeps = p.has & has::KEPT != 0;
+        if const { T::PER_WORD == 1 } {
+            walk_and_keep(of, places, rows_and_pitch, p, product, keeps);
+        } else if keeps {
+            walk_and_keep(of, places, rows_and_pitch, p, product, true);
+        } else {
+            walk_and_keep(of, places, rows_and_pitch, p, product, false);
+        }
+    }
+}
+
+/// [`walk`]; `keeps` is whether `p` has [`has::KEPT`], a constant where that may have a loop of its own: the other would be slower for it. Threads
+/// of f32 have no registers for two loops.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn walk_and_keep<T: Float, const GATES: usize, const OWN: usize>(
+    of: &Operands<T>,
+    places: [Place; OWN],
     (rows, pitch): (u32, u32),
     p: &BlockSequence,
     product: impl Fn(Shared<T>, u32) -> [[f32; GATES]; OWN],
+    keeps: bool,
 ) {
     const { assert!(AHEAD.is_multiple_of(2)) };
     let is_lstm = const { GATES != GRU };
@@ -120,6 +149,16 @@ pub unsafe fn walk<T: Float, const GATES: usize, const OWN: usize>(
                     let mut gx = [0.0; GATES];
                     for gate in 0..GATES {
                         gx[gate] = coming[turn][i][gate].to_f32();
+                    }
+                    if keeps {
+                        let of_time = time as usize * p.batch as usize * p.hidden as usize;
+                        for gate in 0..GATES {
+                            let at = of_time * GATES + in_gx[i] + gate * p.hidden as usize;
+                            of.gh.set_if(exists[i], at, T::from_f32(gh[i][gate]));
+                        }
+                        if is_lstm {
+                            of.cells.set_if(exists[i], of_time + state_at(i), T::from_f32(c[i]));
+                        }
                     }
                     let (next_h, next_c) = step(gx, gh[i], h[i], c[i]);
                     let is_active = (time as i32) < length[i];

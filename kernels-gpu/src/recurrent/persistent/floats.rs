@@ -138,6 +138,8 @@ pub unsafe fn sequence_f32<
     y: GlobalMut<T>,
     h_n: GlobalMut<T>,
     c_n: GlobalMut<T>,
+    gh: GlobalMut<T>,
+    cells: GlobalMut<T>,
     exchange: GlobalMut<u32>,
     fault: GlobalMut<u64>,
     p: Sequence,
@@ -399,6 +401,19 @@ pub unsafe fn sequence_f32<
                 let at =
                     from.get(tid) as i64 + i64::from(time) * p.y_time + i64::from(sub * COLUMNS) * p.y_row;
                 y.set_if(exists(row), at as usize, rounded);
+                if p.has & has::KEPT != 0 {
+                    // Where gx began in memory, so does gh.
+                    let of_time = time as usize * p.batch as usize;
+                    let skipped = (of_time + (sub * COLUMNS) as usize) * GATES * p.hidden as usize;
+                    for gate in 0..GATES {
+                        let at = from.get(owners + tid) as usize + skipped + gate * p.hidden as usize;
+                        gh.set_if(exists(row), at, T::from_f32(of_hidden[gate]));
+                    }
+                    if is_lstm {
+                        let at = (of_time + row as usize) * p.hidden as usize + unit as usize;
+                        cells.set_if(exists(row), at, T::from_f32(c));
+                    }
+                }
                 // The other lane of a word has read it.
                 warp::sync_warp(u32::MAX);
             }

@@ -18,20 +18,20 @@ pub(super) const fn rows_of(units: u32) -> usize {
 }
 
 /// Does the gates of all sub-batches of all steps. A thread has a unit, and `ROWS` neighbouring rows of each sub-batch, as they lie
-/// in an accumulator: [`rows_of`] the block's units.
+/// in an accumulator: [`rows_of`] the block's units. `KEEPS` is whether `p` has [`has::KEPT`]: a loop of its own, since the other would be slower for it.
 ///
 /// # Safety
 /// As [`sequence()`](fn@super::sequence); all [`OWNERS`] threads behind the first [`WARPS`] warps call, and these warps
 /// multiply.
 #[inline(always)]
-pub unsafe fn gates<T: Half, const GATES: usize, const TILES: usize, const ROWS: usize>(
+pub unsafe fn gates<T: Half, const GATES: usize, const TILES: usize, const ROWS: usize, const KEEPS: bool>(
     of: Operands<T>,
     p: &Sequence,
     layout: Layout,
 ) {
     let units = const { units(GATES, TILES) };
     let is_lstm = const { GATES != GRU };
-    let Operands { gx, bias, h0, c0, lengths, y, h_n, c_n, exchange } = of;
+    let Operands { gx, bias, h0, c0, lengths, y, h_n, c_n, gh, cells, exchange } = of;
     // An accumulator has, for each lane = row·4 + pair of columns, two columns of the row and two of the one eight behind: `ROWS`
     // neighbours of these numbers are a thread's.
     let me = thread::thread_idx_x() - WARPS * warp::SIZE;
@@ -180,6 +180,20 @@ pub unsafe fn gates<T: Half, const GATES: usize, const TILES: usize, const ROWS:
             let mut pack = [0; 4];
             T::set_pair(&mut pack, 0, [low, high]);
             y.set_4_if(sends && exists(row), at as usize, pack[0]);
+            if const { KEEPS } {
+                for j in 0..ROWS {
+                    let row = first_row + sub * COLUMNS + column + j as u32;
+                    let of_time = time as usize * p.batch as usize + row as usize;
+                    for gate in 0..GATES {
+                        let at = (of_time * GATES + gate) * p.hidden as usize + unit as usize;
+                        gh.set_if(exists(row), at, T::from_f32(of_hidden[j][gate]));
+                    }
+                    if is_lstm {
+                        let at = of_time * p.hidden as usize + unit as usize;
+                        cells.set_if(exists(row), at, T::from_f32(c[j]));
+                    }
+                }
+            }
 
             if next_sub == 0 {
                 slot = next_slot;

@@ -17,10 +17,10 @@ use super::gates::{OWNERS, gates, rows_of};
 use super::inputs;
 use super::multiply::multiply;
 use super::{Sequence, WARPS, units};
-use crate::recurrent::GRU;
 use crate::recurrent::exchange::COLUMNS;
 use crate::recurrent::slices::rest_bytes;
 use crate::recurrent::weights::Corner;
+use crate::recurrent::{GRU, has};
 use cuda_std::prelude::*;
 
 /// The barrier at which sums are there.
@@ -97,10 +97,13 @@ pub(super) struct Operands<T> {
     pub y: GlobalMut<T>,
     pub h_n: GlobalMut<T>,
     pub c_n: GlobalMut<T>,
+    pub gh: GlobalMut<T>,
+    pub cells: GlobalMut<T>,
     pub exchange: GlobalMut<u32>,
 }
 
 /// Runs the sequence. gx is `[steps, batch, GATES·hidden]` and contiguous, like h0 and c0; weight is `[GATES·hidden, hidden]`.
+/// With `has::KEPT` gh, as gx, gets what h and the bias give to each step's gates, and of an LSTM cells `[steps, batch, hidden]` the c it began with.
 ///
 /// # Safety
 /// The tensors that `p.has` names and gx, y, h_n (c_n for an LSTM) are as `p` says, each starting at a multiple of 4 bytes, gx of
@@ -139,6 +142,8 @@ pub unsafe fn sequence<
     y: GlobalMut<T>,
     h_n: GlobalMut<T>,
     c_n: GlobalMut<T>,
+    gh: GlobalMut<T>,
+    cells: GlobalMut<T>,
     exchange: GlobalMut<u32>,
     fault: GlobalMut<u64>,
     p: Sequence,
@@ -156,10 +161,12 @@ pub unsafe fn sequence<
             };
             multiply::<T, GATES, TILES, PAIRS, HELD, ROUND>(weight, corner, exchange, fault, &p, layout);
         } else {
-            let of = Operands { gx, bias, h0, c0, lengths, y, h_n, c_n, exchange };
-            match const { rows_of(units(GATES, TILES)) } {
-                1 => gates::<T, GATES, TILES, 1>(of, &p, layout),
-                _ => gates::<T, GATES, TILES, 2>(of, &p, layout),
+            let of = Operands { gx, bias, h0, c0, lengths, y, h_n, c_n, gh, cells, exchange };
+            match (const { rows_of(units(GATES, TILES)) }, p.has & has::KEPT != 0) {
+                (1, false) => gates::<T, GATES, TILES, 1, false>(of, &p, layout),
+                (1, true) => gates::<T, GATES, TILES, 1, true>(of, &p, layout),
+                (_, false) => gates::<T, GATES, TILES, 2, false>(of, &p, layout),
+                (_, true) => gates::<T, GATES, TILES, 2, true>(of, &p, layout),
             };
         }
     }

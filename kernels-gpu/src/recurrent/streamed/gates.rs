@@ -1,7 +1,7 @@
 //! The gates of a step, behind the product of its state.
 //!
 //! h' (c') from gx `[batch, GATES·hidden]`, sums `[splits, batch, GATES·hidden]`, the bias, and h (c) `[batch, hidden]`, f32, which they
-//! replace; y as well, whose rows lie apart, and the parts of h'. Rows of the batch that are at their end keep h and c and have y 0.
+//! replace; y as well, whose rows lie apart, and the parts of h'. With `has::KEPT` gh, as gx, gets the sums with the bias, and of an LSTM cells the c before. Rows of the batch that are at their end keep h and c and have y 0.
 //!
 //! Launch: 1-D grid, a thread for each four units of a row, up to a multiple of [`TERMS`]; it may be early.
 //!
@@ -38,6 +38,8 @@ pub unsafe fn stream_gates<T: Streamed, const GATES: usize, const WIDE: usize>(
     h: GlobalMut<f32>,
     c: GlobalMut<f32>,
     y: GlobalMut<T>,
+    gh: GlobalMut<T>,
+    cells: GlobalMut<T>,
     parts: GlobalMut<u32>,
     scales: GlobalMut<f32>,
     p: StreamStep,
@@ -65,6 +67,13 @@ pub unsafe fn stream_gates<T: Streamed, const GATES: usize, const WIDE: usize>(
         let left_of_c = if is_lstm { left } else { 0 };
         let mut after_c = load_four::<f32, WIDE>(Global::from_raw(c.raw()), left_of_c, at);
         add_shares::<WIDE, GATES>(&mut of_h, sums, left, at_gate, (p.splits, of_split));
+        let left_of_kept = if p.has & has::KEPT != 0 { left } else { 0 };
+        for gate in 0..GATES {
+            store_four::<T, WIDE>(gh, left_of_kept, at_gate(gate), of_h[gate]);
+        }
+        if is_lstm {
+            store_four::<T, WIDE>(cells, left_of_kept, at, after_c);
+        }
         let mut out = [0.0; 4];
         for i in 0..4 {
             let (next, next_c) = step(of_unit(&of_x, i), of_unit(&of_h, i), after[i], after_c[i]);

@@ -61,6 +61,9 @@ pub struct StreamProduct {
     pub chunks: u32,
     /// Those of a split, at most [`STREAM_TURNS`].
     pub turns: u32,
+    /// Whether a split's last terms come first. What every other step asks for first is then what the step before asked for last, which L2
+    /// still has.
+    pub backwards: u32,
 }
 plain_parameter!(StreamProduct);
 
@@ -125,6 +128,15 @@ struct Corner {
     chunk: u32,
     /// Chunks of the split.
     turns: u32,
+    backwards: bool,
+}
+
+impl Corner {
+    /// Which of the split's chunks comes in a turn.
+    #[inline(always)]
+    fn chunk_of(self, turn: u32) -> u32 {
+        if self.backwards { self.turns - 1 - turn } else { turn }
+    }
 }
 
 /// The stages, and the scales of the block's lines.
@@ -203,7 +215,7 @@ impl<const CONSUMERS: usize, const STAGES: usize> Stages<CONSUMERS, STAGES> {
         unsafe {
             full.arrive_expecting(stream_stage_bytes(self.parts, CONSUMERS as u32));
             for part in 0..self.parts {
-                let at = [0, corner.row as i32, (corner.chunk + turn) as i32, part as i32];
+                let at = [0, corner.row as i32, (corner.chunk + corner.chunk_of(turn)) as i32, part as i32];
                 self.weights::<T>(stage, part).shared().load_box(0, map, at, full);
             }
         }
@@ -216,7 +228,7 @@ impl<const CONSUMERS: usize, const STAGES: usize> Stages<CONSUMERS, STAGES> {
     #[inline(always)]
     unsafe fn fetch_x<T: Half>(self, stage: u32, map: TensorMap, corner: Corner, turn: u32) {
         for part in 0..self.parts {
-            let at = [0, corner.column as i32, (corner.chunk + turn) as i32, part as i32];
+            let at = [0, corner.column as i32, (corner.chunk + corner.chunk_of(turn)) as i32, part as i32];
             // SAFETY: the caller's contract.
             unsafe { self.of_x::<T>(stage, part).shared().load_box(0, map, at, self.full(stage)) };
         }
@@ -273,6 +285,7 @@ unsafe fn run<T: Streamed, const CONSUMERS: usize, const STAGES: usize>(
         column: thread::block_idx_z() * COLUMNS,
         chunk: first,
         turns: p.turns.min(p.chunks - first),
+        backwards: p.backwards != 0,
     };
     // Known to be the same in all lanes.
     let warp = warp::warp_shuffle_idx(u32::MAX, warp::warp_id(), 0, 32).0;
@@ -325,7 +338,7 @@ unsafe fn run<T: Streamed, const CONSUMERS: usize, const STAGES: usize>(
             }
             return;
         }
-        let own = multiply::<T, CONSUMERS, STAGES>(stages, warp, corner.turns);
+        let own = multiply::<T, CONSUMERS, STAGES>(stages, warp, corner);
         let row = corner.row + warp * 16 + warp::lane_id() / 4;
         let column = corner.column + warp::lane_id() % 4 * 2;
         for i in 0..SUMS {
@@ -345,7 +358,7 @@ unsafe fn run<T: Streamed, const CONSUMERS: usize, const STAGES: usize>(
 unsafe fn multiply<T: Streamed, const CONSUMERS: usize, const STAGES: usize>(
     stages: Stages<CONSUMERS, STAGES>,
     warp: u32,
-    turns: u32,
+    corner: Corner,
 ) -> [f32; SUMS] {
     let lane = warp::lane_id();
     let first_row = warp / WARPS * STREAM_ROWS;
@@ -355,7 +368,7 @@ unsafe fn multiply<T: Streamed, const CONSUMERS: usize, const STAGES: usize>(
     let mut turn = 0;
     // SAFETY: the caller's contract; products are waited for before their stage is empty.
     unsafe {
-        while turn < turns {
+        while turn < corner.turns {
             let stage = place.stage();
             stages.full(stage).wait(place.parity());
             let of_w = |part| stages.weights::<T::Part>(stage, part).rows_along_terms(first_row);
@@ -371,14 +384,15 @@ unsafe fn multiply<T: Streamed, const CONSUMERS: usize, const STAGES: usize>(
                 T::Part::multiply_tiles::<SUMS, 0, 0>(&mut of_turn, of_w(0), of_x(1), true);
                 T::Part::multiply_tiles::<SUMS, 0, 0>(&mut of_turn, of_w(0), of_x(0), true);
                 let (scales_w, scales_x) = stages.scales();
+                let chunk = corner.chunk_of(turn);
                 warpgroup::finish(&mut of_turn);
                 stages.empty(stage).arrive_if(lane == 0);
                 let row = warp * 16 + lane / 4;
                 let by_row =
-                    [row, row + 8].map(|row| scales_w.get(turn * Stages::<CONSUMERS, STAGES>::ROWS + row));
+                    [row, row + 8].map(|row| scales_w.get(chunk * Stages::<CONSUMERS, STAGES>::ROWS + row));
                 // Two columns at a time: the sums of both leave few registers.
                 for pair in 0..SUMS / 4 {
-                    let column = turn * COLUMNS + pair as u32 * 8 + lane % 4 * 2;
+                    let column = chunk * COLUMNS + pair as u32 * 8 + lane % 4 * 2;
                     let by_column = [scales_x.get(column), scales_x.get(column + 1)];
                     for i in 0..4 {
                         let by = by_row[i / 2] * by_column[i % 2];
