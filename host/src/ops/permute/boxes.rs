@@ -2,7 +2,8 @@
 
 use cuda_std::divide::Divisor;
 use kernels_gpu::permute::{
-    Boxes, DIRECT_LEVELS, Digit, ENTRY, Level, MAX_DIGITS, MAX_LEVELS, MAX_WITHIN, OUT_ENTRY, RUN_ENTRY, Span,
+    Boxes, DIRECT_LEVELS, Digit, ENTRY, Level, MAX_DIGITS, MAX_LEVELS, MAX_WITHIN, OUT_ENTRY, RUN_ENTRY,
+    Span, Step,
 };
 
 use super::lanes::{Lanes, Shared};
@@ -329,6 +330,7 @@ impl Boxed {
             1 => (0, 1),
             _ => (period + per_pack - 1, 1),
         };
+        let runs_at_once = (THREADS / copies).max(1);
         let groups = (outs_span.size as usize).div_ceil(32 >> lanes.log);
         let tabled_runs = match run_levels.len() > DIRECT_LEVELS as usize {
             true => count_span.size as usize,
@@ -356,6 +358,7 @@ impl Boxed {
                 runs: filled(&run_levels, level(1, 0, 0)?),
                 outs: filled(&out_levels, level(1, 0, 0)?),
                 within: filled(&within, level(1, 0, 0)?),
+                further: steps_of(&run_levels, runs_at_once)?,
                 run_bytes: run_span,
                 run_count: count_span,
                 out_bytes: out_span,
@@ -374,7 +377,7 @@ impl Boxed {
                 run_levels: run_levels.len() as u32,
                 out_levels: out_levels.len() as u32,
                 within_levels: within.len() as u32,
-                runs_at_once: (THREADS / copies).max(1) as u32,
+                runs_at_once: runs_at_once as u32,
                 copies_at_once: copies.min(THREADS) as u32,
                 tables: box_bytes as u32,
                 along: along as u32,
@@ -424,6 +427,27 @@ fn level(count: usize, staged: usize, global: i64) -> Option<Level> {
 
 pub(super) fn digit(count: usize, x: usize, y: usize) -> Option<Digit> {
     Some(Digit { count: divisor(count)?, unused: 0, x: i64::try_from(x).ok()?, y: i64::try_from(y).ok()? })
+}
+
+/// The steps from run to run, `at_once` further each, of boxes with at most two levels of runs.
+fn steps_of(levels: &[Level], at_once: usize) -> Option<[Step; 2]> {
+    let none = level(1, 0, 0)?;
+    let (inner, outer) = (levels.first().unwrap_or(&none), levels.get(1).unwrap_or(&none));
+    let count = inner.count.value();
+    let (of_outer, of_inner) = (at_once as u32 / count, at_once as u32 % count);
+    let staged = |level: &Level, steps: u32| level.staged.wrapping_mul(steps);
+    let global = |level: &Level, steps: u32| level.global.checked_mul(steps.into());
+    let step = Step {
+        global: global(inner, of_inner)?.checked_add(global(outer, of_outer)?)?,
+        staged: staged(inner, of_inner).wrapping_add(staged(outer, of_outer)),
+        runs: of_inner,
+    };
+    let again = Step {
+        global: outer.global - global(inner, count)?,
+        staged: outer.staged.wrapping_sub(staged(inner, count)),
+        runs: count.wrapping_neg(),
+    };
+    Some([step, again])
 }
 
 fn span_of(total: usize, step: usize, size: usize) -> Span {
