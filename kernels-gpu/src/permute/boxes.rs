@@ -96,7 +96,7 @@ impl Span {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Boxes {
-    /// Of a block's index: tiles of W, tiles of U, then what the boxes have one element of.
+    /// Of a block's index: tiles of W, tiles of U, or the other way round, then what the boxes have one element of.
     pub digits: [Digit; MAX_DIGITS],
     /// Of the number of a run of x, the innermost first.
     pub runs: [Level; MAX_LEVELS],
@@ -159,8 +159,8 @@ pub struct Boxes {
     /// 1 where the table of the runs of y has those with even numbers first, so that lanes next to one another are on every
     /// other run.
     pub apart: u32,
-    /// Fills the struct, which has no padding.
-    pub unused: u32,
+    /// 1 where tiles of U come before those of W among the digits.
+    pub u_first: u32,
     /// Of turned boxes: bytes of y between the runs of elements that share a word of x.
     pub neighbour: i64,
 }
@@ -187,12 +187,12 @@ impl Boxes {
     /// The block's box.
     #[inline(always)]
     pub(crate) fn place(&self) -> Place {
-        let [of_w, of_u, others @ ..] = &self.digits;
-        let (rest, w) = of_w.count.div_rem(thread::block_idx_x());
-        let (mut rest, u) = of_u.count.div_rem(rest);
+        let [inner, outer, others @ ..] = &self.digits;
+        let (rest, first) = inner.count.div_rem(thread::block_idx_x());
+        let (mut rest, second) = outer.count.div_rem(rest);
         let (x, y) = (self.x_phase as i64, self.y_phase as i64);
-        let mut x = advanced(advanced(x, of_w.x, w), of_u.x, u);
-        let mut y = advanced(advanced(y, of_w.y, w), of_u.y, u);
+        let mut x = advanced(advanced(x, inner.x, first), outer.x, second);
+        let mut y = advanced(advanced(y, inner.y, first), outer.y, second);
         // Most boxes have none.
         if self.digit_count > 2 {
             for i in 0..const { MAX_DIGITS - 2 } {
@@ -204,6 +204,7 @@ impl Boxes {
                 }
             }
         }
+        let (w, u) = if self.u_first != 0 { (second, first) } else { (first, second) };
         Place { x, y, w, u: if self.one_tile != 0 { w } else { u } }
     }
 

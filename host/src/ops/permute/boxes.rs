@@ -278,6 +278,10 @@ impl Boxed {
         let tiles_of_u = u_alone.map_or(1, |u| dims[u].extent.div_ceil(take[u]));
         let step = |bytes: &dyn Fn(usize) -> usize| u_alone.map_or(0, |u| bytes(u) * cut_step(u_alone));
         digits.push(digit(tiles_of_u, step(&x_step), step(&y_step))?);
+        let u_first = tiles_of_u <= FEW_TILES && digits[0].count.value() > AT_WORK && tiles_of_u > 1;
+        if u_first {
+            digits.swap(0, 1);
+        }
         for dim in (0..dims.len()).rev().filter(|&dim| take[dim] == 1) {
             digits.push(digit(dims[dim].extent, x_step(dim), y_step(dim))?);
         }
@@ -383,7 +387,7 @@ impl Boxed {
                 along: along as u32,
                 along_step: along_step as u32,
                 apart: u32::from(lanes.apart),
-                unused: 0,
+                u_first: u32::from(u_first),
                 neighbour: outs.first().map_or(0, |&dim| y_step(dim) as i64),
             },
             blocks,
@@ -413,6 +417,11 @@ impl Boxed {
 /// Shared memory of a block at most: two blocks of these share a multiprocessor of 227 KiB. That is slow, but not as slow
 /// as short runs.
 const MOST_SHARED: usize = 96 << 10;
+
+/// Blocks that are at work side by side, roughly. Where W has more tiles, those of U that share lines of x would come long
+/// after one another, so they go first if they are few.
+const AT_WORK: u32 = 256;
+const FEW_TILES: usize = 64;
 
 /// Threads of a block.
 pub const THREADS: usize = 256;
@@ -503,6 +512,9 @@ mod tests {
                 }
                 rest /= count;
             }
+            if p.u_first != 0 {
+                tiles.swap(0, 1);
+            }
             let w = tiles[0];
             let u = if p.one_tile != 0 { w } else { tiles[1] };
             let of = |span: &Span, tile: u64| (span.total - span.step * tile).min(span.size);
@@ -535,7 +547,7 @@ mod tests {
 
     #[test]
     fn boxes_hold_what_they_write_also_past_2_to_the_31_elements() {
-        let mut skewed = 0;
+        let (mut skewed, mut u_first) = (0, 0);
         for (shape, order, size) in [
             (&[100, 70][..], &[1, 0][..], 4),
             (&[7, 64, 33], &[0, 2, 1], 2),
@@ -545,6 +557,7 @@ mod tests {
             (&[3, 50_000, 40_000], &[2, 0, 1], 8),
             (&[24, 15, 610, 650, 450], &[4, 2, 0, 3, 1], 4),
             (&[1_000_000_000, 3, 5], &[0, 2, 1], 2),
+            (&[531_220, 99], &[1, 0], 4),
         ] {
             let simple = simple(shape, order, size);
             let chain = chain_of_x(&simple.dims);
@@ -558,11 +571,12 @@ mod tests {
                         check(&simple.dims, size, &boxed);
                         checked += 1;
                         skewed += usize::from(skew);
+                        u_first += boxed.params.u_first;
                     }
                 }
             }
             assert!(checked > 0, "{shape:?} has no boxes");
         }
-        assert!(skewed > 0);
+        assert!(skewed > 0 && u_first > 0);
     }
 }
