@@ -8,6 +8,8 @@
 //! At most two dimensions are cut into tiles: the outermost of the runs of y, W, and that of the runs of x, U; they
 //! may be one.
 
+use core::ops::Range;
+
 use cuda_std::divide::Divisor;
 use cuda_std::prelude::*;
 
@@ -52,6 +54,18 @@ pub struct Level {
     pub global: i64,
 }
 
+/// From a place in x and in shared memory to another.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Bytes of x.
+    pub global: i64,
+    /// Bytes of shared memory, modulo 2^32.
+    pub staged: u32,
+    /// Runs of the innermost level.
+    pub runs: u32,
+}
+
 /// A size that is less in the last tile.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +96,7 @@ impl Span {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Boxes {
-    /// Of a block's index: tiles of W, tiles of U, then what the boxes have one element of.
+    /// Of a block's index: tiles of W, tiles of U, or the other way round, then what the boxes have one element of.
     pub digits: [Digit; MAX_DIGITS],
     /// Of the number of a run of x, the innermost first.
     pub runs: [Level; MAX_LEVELS],
@@ -90,6 +104,9 @@ pub struct Boxes {
     pub outs: [Level; MAX_LEVELS],
     /// Of the number of an element in a run of y; `global` has no use.
     pub within: [Level; MAX_WITHIN],
+    /// From a run of x to the one that its thread fetches next, and what is added where the innermost level begins again; of
+    /// boxes with so few levels that they have no table.
+    pub further: [Step; 2],
     /// Bytes of a run of x, by U's tile; with the elements of the next tile that this one writes out.
     pub run_bytes: Span,
     /// Runs of x, by W's tile; 0 steps where W is U. With those of the next tile.
@@ -142,14 +159,15 @@ pub struct Boxes {
     /// 1 where the table of the runs of y has those with even numbers first, so that lanes next to one another are on every
     /// other run.
     pub apart: u32,
-    /// Fills the struct, which has no padding.
-    pub unused: u32,
+    /// 1 where tiles of U come before those of W among the digits.
+    pub u_first: u32,
     /// Of turned boxes: bytes of y between the runs of elements that share a word of x.
     pub neighbour: i64,
 }
 cuda_std::plain_parameter!(Boxes);
 const _: () = assert!(
-    size_of::<Boxes>() == 32 * MAX_DIGITS + 24 * (2 * MAX_LEVELS + MAX_WITHIN) + 4 * 24 + 3 * 12 + 19 * 4 + 8
+    size_of::<Boxes>()
+        == 32 * MAX_DIGITS + 24 * (2 * MAX_LEVELS + MAX_WITHIN) + 2 * 16 + 4 * 24 + 3 * 12 + 19 * 4 + 8
 );
 
 /// Where a block's box is.
@@ -169,23 +187,24 @@ impl Boxes {
     /// The block's box.
     #[inline(always)]
     pub(crate) fn place(&self) -> Place {
-        let mut rest = thread::block_idx_x();
-        let (mut x, mut y) = (self.x_phase as i64, self.y_phase as i64);
-        let (mut w, mut u) = (0, 0);
-        for i in 0..MAX_DIGITS {
-            if (i as u32) < self.digit_count {
-                let (next, digit) = self.digits[i].count.div_rem(rest);
-                rest = next;
-                x = advanced(x, self.digits[i].x, digit);
-                y = advanced(y, self.digits[i].y, digit);
-                if i == 0 {
-                    w = digit;
-                }
-                if i == 1 {
-                    u = digit;
+        let [inner, outer, others @ ..] = &self.digits;
+        let (rest, first) = inner.count.div_rem(thread::block_idx_x());
+        let (mut rest, second) = outer.count.div_rem(rest);
+        let (x, y) = (self.x_phase as i64, self.y_phase as i64);
+        let mut x = advanced(advanced(x, inner.x, first), outer.x, second);
+        let mut y = advanced(advanced(y, inner.y, first), outer.y, second);
+        // Most boxes have none.
+        if self.digit_count > 2 {
+            for i in 0..const { MAX_DIGITS - 2 } {
+                if i as u32 + 2 < self.digit_count {
+                    let (next, digit) = others[i].count.div_rem(rest);
+                    rest = next;
+                    x = advanced(x, others[i].x, digit);
+                    y = advanced(y, others[i].y, digit);
                 }
             }
         }
+        let (w, u) = if self.u_first != 0 { (second, first) } else { (first, second) };
         Place { x, y, w, u: if self.one_tile != 0 { w } else { u } }
     }
 
@@ -221,39 +240,114 @@ impl Boxes {
                 thread::sync_threads();
             }
             let x = x.offset((place.x & !15) - self.x_phase as i64);
-            let mut run = if first_run < self.runs_at_once { first_run } else { runs };
-            while run < runs {
-                let (from, to) = if self.run_levels > DIRECT_LEVELS {
-                    let entry = tables.runs.get(run);
-                    (entry as u32, (entry >> 32) as u32)
-                } else {
-                    // Levels that do not count have no steps.
-                    let [inner, outer, ..] = &self.runs;
-                    let (next, digit) = inner.count.div_rem(run);
-                    let global = advanced(advanced(phase as i64, inner.global, digit), outer.global, next);
-                    ((global >> 4) as u32, phase + inner.staged * digit + outer.staged * next)
-                };
-                let skew = to & 15;
-                let end = skew + bytes;
-                let mut copy = first_copy;
-                while 16 * copy < end {
-                    let low = if copy == 0 { skew } else { 0 };
-                    let (from, to) = ((from + copy) as usize * 16, (to & !15) + 16 * copy);
-                    let staged = Shared::<u8>::dynamic(0, to + 16);
-                    if const { WHOLE } {
-                        staged.copy_pack_async_if(to, x, from, true);
-                    } else {
-                        staged.copy_part_async(to, x, from, low, (end - 16 * copy).min(16));
-                    }
-                    copy += self.copies_at_once;
-                }
-                run += self.runs_at_once;
+            let run = if first_run < self.runs_at_once { first_run } else { runs };
+            if self.run_levels > DIRECT_LEVELS {
+                self.copy_tabled::<WHOLE>(x, &tables, run..runs, first_copy, bytes);
+            } else {
+                self.copy_direct::<WHOLE>(x, phase, run..runs, first_copy, bytes);
             }
             async_copy::commit();
             // While that is under way.
             self.tabulate(&tables, place, first, log_bytes);
             async_copy::wait::<0>();
             thread::sync_threads();
+        }
+    }
+
+    /// Starts a thread's copies of runs `range.start`, `range.start + runs_at_once` and so on, whose places are from the
+    /// table.
+    ///
+    /// # Safety
+    /// As [`Self::stage`].
+    #[inline(always)]
+    unsafe fn copy_tabled<const WHOLE: bool>(
+        &self,
+        x: Global<u8>,
+        tables: &Tables,
+        range: Range<u32>,
+        first_copy: u32,
+        bytes: u32,
+    ) {
+        let mut run = range.start;
+        while run < range.end {
+            // SAFETY: the caller's contract.
+            unsafe {
+                let entry = tables.runs.get(run);
+                let (from, to) = (entry as u32 + first_copy, (entry >> 32) as u32 + 16 * first_copy);
+                self.copy_run::<WHOLE>(x, from as i64 * 16, to, first_copy, bytes);
+            }
+            run += self.runs_at_once;
+        }
+    }
+
+    /// As [`Self::copy_tabled`] for at most two levels of runs: there the next place is as far behind the last one as that
+    /// behind the one before, but where the inner level begins again.
+    ///
+    /// # Safety
+    /// As [`Self::stage`].
+    #[inline(always)]
+    unsafe fn copy_direct<const WHOLE: bool>(
+        &self,
+        x: Global<u8>,
+        phase: u32,
+        range: Range<u32>,
+        first_copy: u32,
+        bytes: u32,
+    ) {
+        // Levels that do not count have no steps.
+        let [inner, outer, ..] = &self.runs;
+        let [step, again] = self.further;
+        let (next, mut digit) = inner.count.div_rem(range.start);
+        let from = phase as i64 + 16 * first_copy as i64;
+        let mut from = advanced(advanced(from, inner.global, digit), outer.global, next);
+        let mut to = phase + 16 * first_copy + inner.staged * digit + outer.staged * next;
+        let mut run = range.start;
+        while run < range.end {
+            // SAFETY: the caller's contract.
+            unsafe { self.copy_run::<WHOLE>(x, from, to, first_copy, bytes) };
+            run += self.runs_at_once;
+            digit += step.runs;
+            (from, to) = (from + step.global, to.wrapping_add(step.staged));
+            if digit >= inner.count.value() {
+                digit = digit.wrapping_add(again.runs);
+                (from, to) = (from + again.global, to.wrapping_add(again.staged));
+            }
+        }
+    }
+
+    /// Starts a thread's copies of a run of `bytes` bytes, its copies `first`, `first + copies_at_once` and so on; the first
+    /// is of the pack of `from`, into that of `to`, which is as far behind the pack's beginning.
+    ///
+    /// # Safety
+    /// As [`Self::stage`].
+    #[inline(always)]
+    unsafe fn copy_run<const WHOLE: bool>(&self, x: Global<u8>, from: i64, to: u32, first: u32, bytes: u32) {
+        let skew = to & 15;
+        let end = skew + bytes;
+        let (from, to) = (from & !15, to & !15);
+        let copy = |further: u32| {
+            let (at, to) = (16 * first + further, to + further);
+            if at < end {
+                // SAFETY: the caller's contract.
+                unsafe {
+                    let (staged, from) =
+                        (Shared::<u8>::dynamic(0, to + 16), (from + further as i64) as usize);
+                    if const { WHOLE } {
+                        staged.copy_pack_async_if(to, x, from, true);
+                    } else {
+                        let low = if at == 0 { skew } else { 0 };
+                        staged.copy_part_async(to, x, from, low, (end - at).min(16));
+                    }
+                }
+            }
+        };
+        copy(0);
+        // Only of runs that are longer than a block is wide.
+        let (step, all) = (16 * self.copies_at_once, 16 * self.copies.value());
+        let mut further = step;
+        while further < all {
+            copy(further);
+            further += step;
         }
     }
 

@@ -28,7 +28,8 @@ mod turn;
 mod unit;
 
 pub use boxes::{
-    Boxes, DIRECT_LEVELS, Digit, ENTRY, Level, MAX_DIGITS, MAX_LEVELS, MAX_WITHIN, OUT_ENTRY, RUN_ENTRY, Span,
+    Boxes, DIRECT_LEVELS, Digit, ENTRY, Level, MAX_DIGITS, MAX_LEVELS, MAX_WITHIN, OUT_ENTRY, RUN_ENTRY,
+    Span, Step,
 };
 pub use fetch::*;
 pub use in_place::*;

@@ -2,7 +2,8 @@
 
 use cuda_std::divide::Divisor;
 use kernels_gpu::permute::{
-    Boxes, DIRECT_LEVELS, Digit, ENTRY, Level, MAX_DIGITS, MAX_LEVELS, MAX_WITHIN, OUT_ENTRY, RUN_ENTRY, Span,
+    Boxes, DIRECT_LEVELS, Digit, ENTRY, Level, MAX_DIGITS, MAX_LEVELS, MAX_WITHIN, OUT_ENTRY, RUN_ENTRY,
+    Span, Step,
 };
 
 use super::lanes::{Lanes, Shared};
@@ -277,6 +278,10 @@ impl Boxed {
         let tiles_of_u = u_alone.map_or(1, |u| dims[u].extent.div_ceil(take[u]));
         let step = |bytes: &dyn Fn(usize) -> usize| u_alone.map_or(0, |u| bytes(u) * cut_step(u_alone));
         digits.push(digit(tiles_of_u, step(&x_step), step(&y_step))?);
+        let u_first = tiles_of_u <= FEW_TILES && digits[0].count.value() > AT_WORK && tiles_of_u > 1;
+        if u_first {
+            digits.swap(0, 1);
+        }
         for dim in (0..dims.len()).rev().filter(|&dim| take[dim] == 1) {
             digits.push(digit(dims[dim].extent, x_step(dim), y_step(dim))?);
         }
@@ -329,6 +334,7 @@ impl Boxed {
             1 => (0, 1),
             _ => (period + per_pack - 1, 1),
         };
+        let runs_at_once = (THREADS / copies).max(1);
         let groups = (outs_span.size as usize).div_ceil(32 >> lanes.log);
         let tabled_runs = match run_levels.len() > DIRECT_LEVELS as usize {
             true => count_span.size as usize,
@@ -356,6 +362,7 @@ impl Boxed {
                 runs: filled(&run_levels, level(1, 0, 0)?),
                 outs: filled(&out_levels, level(1, 0, 0)?),
                 within: filled(&within, level(1, 0, 0)?),
+                further: steps_of(&run_levels, runs_at_once)?,
                 run_bytes: run_span,
                 run_count: count_span,
                 out_bytes: out_span,
@@ -374,13 +381,13 @@ impl Boxed {
                 run_levels: run_levels.len() as u32,
                 out_levels: out_levels.len() as u32,
                 within_levels: within.len() as u32,
-                runs_at_once: (THREADS / copies).max(1) as u32,
+                runs_at_once: runs_at_once as u32,
                 copies_at_once: copies.min(THREADS) as u32,
                 tables: box_bytes as u32,
                 along: along as u32,
                 along_step: along_step as u32,
                 apart: u32::from(lanes.apart),
-                unused: 0,
+                u_first: u32::from(u_first),
                 neighbour: outs.first().map_or(0, |&dim| y_step(dim) as i64),
             },
             blocks,
@@ -411,6 +418,11 @@ impl Boxed {
 /// as short runs.
 const MOST_SHARED: usize = 96 << 10;
 
+/// Blocks that are at work side by side, roughly. Where W has more tiles, those of U that share lines of x would come long
+/// after one another, so they go first if they are few.
+const AT_WORK: u32 = 256;
+const FEW_TILES: usize = 64;
+
 /// Threads of a block.
 pub const THREADS: usize = 256;
 
@@ -424,6 +436,27 @@ fn level(count: usize, staged: usize, global: i64) -> Option<Level> {
 
 pub(super) fn digit(count: usize, x: usize, y: usize) -> Option<Digit> {
     Some(Digit { count: divisor(count)?, unused: 0, x: i64::try_from(x).ok()?, y: i64::try_from(y).ok()? })
+}
+
+/// The steps from run to run, `at_once` further each, of boxes with at most two levels of runs.
+fn steps_of(levels: &[Level], at_once: usize) -> Option<[Step; 2]> {
+    let none = level(1, 0, 0)?;
+    let (inner, outer) = (levels.first().unwrap_or(&none), levels.get(1).unwrap_or(&none));
+    let count = inner.count.value();
+    let (of_outer, of_inner) = (at_once as u32 / count, at_once as u32 % count);
+    let staged = |level: &Level, steps: u32| level.staged.wrapping_mul(steps);
+    let global = |level: &Level, steps: u32| level.global.checked_mul(steps.into());
+    let step = Step {
+        global: global(inner, of_inner)?.checked_add(global(outer, of_outer)?)?,
+        staged: staged(inner, of_inner).wrapping_add(staged(outer, of_outer)),
+        runs: of_inner,
+    };
+    let again = Step {
+        global: outer.global - global(inner, count)?,
+        staged: outer.staged.wrapping_sub(staged(inner, count)),
+        runs: count.wrapping_neg(),
+    };
+    Some([step, again])
 }
 
 fn span_of(total: usize, step: usize, size: usize) -> Span {
@@ -479,6 +512,9 @@ mod tests {
                 }
                 rest /= count;
             }
+            if p.u_first != 0 {
+                tiles.swap(0, 1);
+            }
             let w = tiles[0];
             let u = if p.one_tile != 0 { w } else { tiles[1] };
             let of = |span: &Span, tile: u64| (span.total - span.step * tile).min(span.size);
@@ -511,7 +547,7 @@ mod tests {
 
     #[test]
     fn boxes_hold_what_they_write_also_past_2_to_the_31_elements() {
-        let mut skewed = 0;
+        let (mut skewed, mut u_first) = (0, 0);
         for (shape, order, size) in [
             (&[100, 70][..], &[1, 0][..], 4),
             (&[7, 64, 33], &[0, 2, 1], 2),
@@ -521,6 +557,7 @@ mod tests {
             (&[3, 50_000, 40_000], &[2, 0, 1], 8),
             (&[24, 15, 610, 650, 450], &[4, 2, 0, 3, 1], 4),
             (&[1_000_000_000, 3, 5], &[0, 2, 1], 2),
+            (&[531_220, 99], &[1, 0], 4),
         ] {
             let simple = simple(shape, order, size);
             let chain = chain_of_x(&simple.dims);
@@ -534,11 +571,12 @@ mod tests {
                         check(&simple.dims, size, &boxed);
                         checked += 1;
                         skewed += usize::from(skew);
+                        u_first += boxed.params.u_first;
                     }
                 }
             }
             assert!(checked > 0, "{shape:?} has no boxes");
         }
-        assert!(skewed > 0);
+        assert!(skewed > 0 && u_first > 0);
     }
 }

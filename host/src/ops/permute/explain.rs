@@ -165,6 +165,8 @@ mod tests {
         assert!((matrix.micros(4000.0) - 134.2).abs() < 0.1);
         let rows = explained(&[8, 384, 16, 64], &[0, 2, 1, 3], DType::F16);
         assert!(rows.kernel.starts_with("gather") && rows.element == 16, "{rows}");
+        let few = explained(&[24, 25841, 6, 12], &[2, 0, 1, 3], DType::F32);
+        assert!(few.kernel.starts_with("packs") && few.element == 16, "{few}");
         let odd = explained(&[8191, 8193], &[1, 0], DType::I8);
         assert!(odd.kernel.starts_with("packs"), "{odd}");
         let both_short = explained(&[4000, 3, 5], &[0, 2, 1], DType::F32);
