@@ -40,10 +40,7 @@ pub(super) unsafe fn store_joined<
     let per_pack = T::PER_PACK as i32;
     let (lane, in_row) = (warp::lane_id(), warp::lane_id() % LANES as u32);
     let column = |i: usize| column::<T, LANES>(in_row, i);
-    let mut results = [[0; 4]; PACKS];
-    for i in 0..PACKS {
-        results[i] = held[i].normalise(p.exponent, end);
-    }
+    let results = results::<T, H, PACKS>(p, &held, end);
     let next = lane - in_row + LANES as u32;
     let has_next = next < warp::SIZE && number + 1 < p.rows;
     let mut of_next = [0; 4];
@@ -79,4 +76,26 @@ pub(super) unsafe fn store_joined<
             }
         }
     }
+}
+
+/// What the held scores come to.
+#[inline(always)]
+fn results<T: Float, H: Held<T>, const PACKS: usize>(
+    p: &Params,
+    held: &[H; PACKS],
+    end: &Normaliser,
+) -> [Pack; PACKS] {
+    let mut results = [[0; 4]; PACKS];
+    if const { H::RECOMPUTES }
+        && let Some(shift) = p.exponent.shift(end.maximum)
+    {
+        for i in 0..PACKS {
+            results[i] = held[i].normalise_by(p.exponent, shift + end.log2_sum);
+        }
+    } else {
+        for i in 0..PACKS {
+            results[i] = held[i].normalise(p.exponent, end);
+        }
+    }
+    results
 }
