@@ -89,7 +89,7 @@ fn more_rows_than_2_to_the_31_are_cut_into_launches() -> Result<()> {
 #[test]
 fn shapes_beyond_32_bits_are_planned() -> Result<()> {
     let device = Device::cpu();
-    for shape in [&[1 << 40, 3][..], &[1 << 20, 1 << 20, 7], &[1, (1 << 31) - 1024]] {
+    for shape in [&[1 << 40, 3][..], &[1 << 20, 1 << 20, 7], &[1, (1 << 31) - (1 << 15)]] {
         let desc = Desc::new(&device, DType::F16, shape)?;
         let y = ops::masked_softmax_shape(&desc, &MaskedSoftmax::default())?;
         assert_eq!((y.shape(), y.dtype()), (shape, DType::F16));

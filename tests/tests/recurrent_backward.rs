@@ -229,6 +229,9 @@ on_each_device! {
                     let what = format!("{kind} {dtype} {choice:?}");
                     assert_same(&got.y.to_bytes()?, &want.y.to_bytes()?, &what);
                     assert_same(&got.h_n.to_bytes()?, &want.h_n.to_bytes()?, &what);
+                    if let (Some(got), Some(want)) = (&got.c_n, &want.c_n) {
+                        assert_same(&got.to_bytes()?, &want.to_bytes()?, &what);
+                    }
                 }
             }
         }
@@ -261,8 +264,14 @@ on_each_device! {
         let kept = ops::gru(&other.x, &Recurrent { keep: true, ..other.parameters(&weights) })?.kept;
         let misfit = Recurred { kept: kept.clone(), inner: Vec::new(), ..deep.clone() };
         assert!(matches!(refusal(&misfit, &Upstream::default()), Error::Shape { arg: "kept", .. }));
-        let many = Recurred { kept: [kept.clone(), kept].concat(), inner: Vec::new(), ..deep };
+        let many = Recurred { kept: [kept.clone(), kept].concat(), inner: Vec::new(), ..deep.clone() };
         assert!(matches!(refusal(&many, &Upstream::default()), Error::Parameter { arg: "kept", .. }));
+        // And by an LSTM, whose gates take as much room.
+        let other = Network::random(device, Shape::new(RecurrentKind::Lstm, DType::F32, [3, 2, 2, 3]), 4)?;
+        let weights = other.weights();
+        let kept = ops::lstm(&other.x, &Recurrent { keep: true, ..other.parameters(&weights) })?.kept;
+        let foreign = Recurred { kept, inner: Vec::new(), ..deep };
+        assert!(matches!(refusal(&foreign, &Upstream::default()), Error::Parameter { arg: "kept", .. }));
         Ok(())
     }
 }

@@ -9,8 +9,8 @@
 //! x: [rows, cols], T = f32 | f16 | bf16, rows addressed by up to [`MAX_ROW_DIMS`] strided dimensions.
 //! y: the same shape, contiguous. Maximum and sum in f32.
 //!
-//! Floor: each kept x and mask byte once and each y once, at the copy rate. Columns outside
-//! `starts..lengths` and beyond the causal limit are never read.
+//! Floor: each kept x and mask byte once and each y once, at the copy rate. Packs
+//! without a column inside `starts..lengths` and the causal limit are never read.
 //!
 //! | kernel | rows it serves | launch |
 //! | --- | --- | --- |
@@ -113,7 +113,7 @@ pub struct Params {
     pub dim_count: u32,
     /// Rows of this launch, below 2^31.
     pub rows: u32,
-    /// Columns, below 2^31 − 16.
+    /// Columns, at most 2^31 − 2^15.
     pub cols: u32,
     /// One of [`mask_kind`].
     pub mask_kind: u32,

@@ -1,6 +1,6 @@
 //! Rows that fit in registers: read once, written once.
 //!
-//! Short rows take a part of a warp (`LANES` ≤ 32), with up to four packs a thread, so that enough loads are
+//! Short rows take a part of a warp (`LANES` ≤ 32), with up to seven packs a thread, so that enough loads are
 //! in flight; longer rows take a block of `LANES` threads, whose warps meet once: each brings its own
 //! maximum and its sum relative to that.
 
@@ -15,7 +15,8 @@ use super::wide_scores::Wide;
 use super::{Operands, Params};
 use cuda_std::prelude::*;
 
-/// Rows held packed: no mask or a byte mask. Registers for the row: `4·PACKS`.
+/// Rows held packed: no mask or a byte mask. Registers for the row: `4·PACKS`, and
+/// `8·PACKS` for the exponentials of 16-bit scores where these are kept (`kept_powers`).
 ///
 /// # Safety
 /// The operands match `p`, whose rows have at most `LANES·PACKS` packs; the grid covers the rows, which follow one another

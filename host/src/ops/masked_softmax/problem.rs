@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 use crate::shape;
 use crate::tensor::Desc;
 
-/// Most columns: window columns are 31-bit numbers.
-const MAX_COLS: usize = (1 << 31) - 1024;
+/// Most columns: those of a block's strides over a row are 31-bit numbers, the last stride's included.
+const MAX_COLS: usize = (1 << 31) - (1 << 15);
 
 /// Bytes of a row that is as fast to read when its neighbours in memory are read at other times.
 const LONG: usize = 32 << 10;

@@ -30,7 +30,7 @@ pub struct Recurred<T = Tensor> {
 }
 
 /// What the gates of a layer and direction were given in each step, in the type of x: of a GRU six times as much as y, of an LSTM nine
-/// times.
+/// times. It is handed back as it came, with the same x and parameters: that weights have changed in between goes unnoticed.
 #[derive(Clone, Debug)]
 pub struct Kept<T = Tensor> {
     /// By x, `[T, B, G·H]`.
@@ -370,6 +370,11 @@ fn gradients(
             return Err(Error::Parameter { op, arg: "kept", required, got });
         }
         for of in &results.kept {
+            if of.c.is_some() != wanted.c.is_some() {
+                let of_kind = |is_lstm| if is_lstm { "of an LSTM" } else { "of a GRU" }.to_owned();
+                let (required, got) = (of_kind(wanted.c.is_some()), of_kind(of.c.is_some()));
+                return Err(Error::Parameter { op, arg: "kept", required, got });
+            }
             for (tensor, wanted) in of.tensors().zip(wanted.tensors()) {
                 like("kept", tensor, wanted.shape())?;
             }
