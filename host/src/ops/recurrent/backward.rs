@@ -84,7 +84,10 @@ fn typed<T: Number>(
         let with_bias = Linear { bias: layer.weights.b_hh, tf32, ..Linear::default() };
         let gx = layer.gx()?;
         let gh = ops::linear(&flat, layer.weights.w_hh, &with_bias)?.reshape(&all)?;
-        let c = if is_lstm { Some(cells::<T>(layer, &gx, &gh)?) } else { None };
+        let c = if is_lstm { Some(uninit(&[steps, batch, hidden])?) } else { None };
+        if let Some(c) = &c {
+            cells_into::<T>(layer, &gx, &gh, c)?;
+        }
         Ok(Kept { gx, gh, c })
     };
     let Kept { gx, gh, c: cells } = kept.cloned().map_or_else(again, Ok)?;
@@ -224,13 +227,12 @@ fn previous<T: Number>(layer: &Layer, y: &Tensor) -> Result<Tensor> {
     Ok(before)
 }
 
-/// The c that each step began with, `[T, B, H]`.
-pub fn cells<T: Number>(layer: &Layer, gx: &Tensor, gh: &Tensor) -> Result<Tensor> {
-    let [steps, batch, hidden] = layer.extents();
-    let before = Tensor::uninit(gx.device(), gx.dtype(), &[steps, batch, hidden])?;
+/// Writes the c that each step began with into `before`, `[T, B, H]`, contiguous.
+pub fn cells_into<T: Number>(layer: &Layer, gx: &Tensor, gh: &Tensor, before: &Tensor) -> Result<()> {
     if before.is_empty() {
-        return Ok(before);
+        return Ok(());
     }
+    let [_, batch, hidden] = layer.extents();
     let c0 = layer.c0.map(dense).transpose()?;
     let p = walk(layer, None, if c0.is_some() { has::C } else { 0 }, 1)?;
     let kernel = &kernels::cells::kernels::<T>()[0];
@@ -238,6 +240,5 @@ pub fn cells<T: Number>(layer: &Layer, gx: &Tensor, gh: &Tensor) -> Result<Tenso
     let args =
         (gx.view::<T>()?, gh.view::<T>()?, read(c0.as_ref())?, read(layer.lengths)?, before.view_mut()?, p);
     // SAFETY: tensors of the layer's extents, and a thread for each unit of each row.
-    unsafe { gx.device().launch(kernel, grid, args)? };
-    Ok(before)
+    unsafe { gx.device().launch(kernel, grid, args) }
 }

@@ -201,7 +201,7 @@ impl Layer<'_> {
             }
         }
         if let Some(Aside { gh, c: Some(cells) }) = results.aside {
-            cells.copy_from(&backward::cells::<T>(self, gx, gh)?)?;
+            backward::cells_into::<T>(self, gx, gh, cells)?;
         }
         self.finish(&h, c.as_ref(), results)
     }
