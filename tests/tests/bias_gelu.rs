@@ -126,6 +126,42 @@ on_each_device! {
         Ok(())
     }
 
+    /// Rows that all begin at the same place of a pack, which is not its first: most of them are cut elsewhere.
+    fn rows_that_begin_inside_a_pack_are_summed(device: &Device) -> Result<()> {
+        let mut random = Random::new(84);
+        for (dtype, shape, first) in [
+            (DType::F32, [1100, 260], 1),
+            (DType::F32, [90_000, 3], 3),
+            (DType::BF16, [1000, 320], 7),
+            (DType::F16, [2111, 125], 5),
+            (DType::BF16, [60_000, 5], 1),
+        ] {
+            let len = shape[0] * shape[1];
+            let mut of = |low, high| -> Result<Tensor> {
+                let all = floats(device, dtype, &[len + first], &random.floats(len + first, low, high))?;
+                all.narrow(0, first, len)?.reshape(&shape)
+            };
+            let (x, dy) = (of(-6.0, 6.0)?, of(-2.0, 2.0)?);
+            let bias = floats(device, dtype, &[shape[1]], &random.floats(shape[1], -1.0, 1.0))?;
+            let dx = poisoned(device, dtype, &[len + 2 * first], POISON)?;
+            let dbias = poisoned(device, dtype, &[shape[1]], POISON)?;
+            let inner = dx.narrow(0, first, len)?.reshape(&shape)?;
+            ops::bias_gelu_backward_into(&x, &bias, &dy, Approximate::Tanh, &inner, &dbias)?;
+            // What is computed at once and from the start of a pack on is the same, but for the order of the sums.
+            let (x, dy) = (ops::cast(&x, dtype)?, ops::cast(&dy, dtype)?);
+            let (want_dx, want_dbias) = check_backward([&x, &bias, &dy], Approximate::Tanh, Layout::Dense, "aligned")?;
+            assert_same(&inner.to_f64()?, &want_dx.to_f64()?, format!("dx, {dtype} {shape:?}"));
+            let tolerance = if dtype == DType::F32 { 1e-3 } else { 0.2 };
+            let want = want_dbias.to_f64()?;
+            assert_within(&dbias.to_f64()?, &want, |i| tolerance * (1.0 + want[i].abs() / 50.0), format!("dbias, {dtype} {shape:?}"));
+            // Nothing beside it is written.
+            let bytes = dx.to_bytes()?;
+            let beside = first * dtype.size();
+            assert!(bytes[..beside].iter().chain(&bytes[bytes.len() - beside..]).all(|&byte| byte == POISON));
+        }
+        Ok(())
+    }
+
     fn leading_dimensions_are_rows(device: &Device) -> Result<()> {
         let mut random = Random::new(83);
         let mut of = |shape: &[usize]| floats(device, DType::F16, shape, &random.floats(shape.iter().product(), -3.0, 3.0));

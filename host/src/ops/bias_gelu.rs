@@ -144,11 +144,11 @@ fn backward(
     // A bias is read by its columns.
     let bias = if bias.is_contiguous() { bias } else { super::cast(&bias, bias.dtype())? };
     with_float!(problem.dtype, T => {
-        let parts = Part::of::<T>(rows, [x, &dy, dx])?;
-        let plans: Vec<RowsPlan> = parts.iter().map(|part| part.plan::<T>(&bias)).collect();
-        let sums = |part: &Part, plan: &RowsPlan| plan.groups() * part.fold;
-        let all = parts.iter().zip(&plans).map(|(part, plan)| sums(part, plan)).sum();
-        let partials = Tensor::uninit(device, DType::F32, &[all, rows.cols()])?;
+        let parts = Part::of::<T>(rows, [x, &dy, dx], &bias)?;
+        let plans: Vec<RowsPlan> = parts.iter().map(Part::plan::<T>).collect();
+        let sums = |part: &Part, plan: &RowsPlan| plan.groups() * part.rows.cols();
+        let all: usize = parts.iter().zip(&plans).map(|(part, plan)| sums(part, plan)).sum();
+        let partials = Tensor::uninit(device, DType::F32, &[all])?;
         let mut first = 0;
         for (part, plan) in parts.iter().zip(&plans) {
             let own = partials.narrow(0, first, sums(part, plan))?;
@@ -156,70 +156,79 @@ fn backward(
                 true => &approximate.among(kernels::bias_gelu_backward_dense::kernels::<T>())[0],
                 false => &approximate.among(kernels::bias_gelu_backward_strided::kernels::<T>())[0],
             };
-            let bias = part.bias(&bias)?;
             let [x, dy, dx] = &part.operands;
-            let (x, dy, bias) = (x.view::<T>()?, dy.view::<T>()?, bias.view::<T>()?);
+            let (x, dy, bias) = (x.view::<T>()?, dy.view::<T>()?, part.bias.view::<T>()?);
             let args = (x, dy, bias, dx.view_mut::<T>()?, own.view_mut::<f32>()?, plan.params(&part.rows));
             // SAFETY: the operands match the problem, of which the plan is; `own` has a row for each group. Tensors
             // are freed in the order of their streams, which `adopted` has made wait for one another.
             unsafe { device.launch(kernel, plan.grid()?, args)? };
             first += sums(part, plan);
         }
-        column_sums(&partials, dbias)
+        column_sums(&partials.reshape(&[all / rows.cols(), rows.cols()])?, dbias)
     })
 }
 
 /// Columns of folded rows: kernels count them in 31 bits.
 const MAX_FOLDED: usize = (1 << 31) - 1;
-/// From so many elements on rows are folded: below, the launches that it adds take longer than it saves.
+/// From so many elements on rows are folded or cut elsewhere: below, the launches that it adds take longer than it saves.
 const FOLD_FROM: usize = 1 << 18;
 
-/// Rows of x, dy and dx, folded or not: `fold` rows that lie one behind the other taken as one, whose columns come `fold`
-/// times. Partial sums of its columns are `fold` rows of partial sums.
+/// Rows of x, dy and dx, with the bias of their columns. Their partial sums are rows as long.
 #[derive(Debug)]
 struct Part {
-    fold: usize,
     rows: Rows,
     operands: [Tensor; 3],
+    bias: Tensor,
 }
 
 impl Part {
-    /// Rows that are no whole packs become whole packs by folding; what is left over is a part of its own.
-    fn of<T: Float>(rows: &Rows, operands: [&Tensor; 3]) -> Result<Vec<Part>> {
-        let (x, cols) = (operands[0], rows.cols());
+    /// The rows as they are, or cut so that most of them are whole aligned packs: as many taken as one as make whole packs, from the
+    /// first element at a multiple of 16 bytes on, in whatever column that is. What is in front of these and behind is a part of its own. One
+    /// behind the other, the partial sums of all are whole rows again, each column where it belongs.
+    fn of<T: Float>(rows: &Rows, operands: [&Tensor; 3], bias: &Tensor) -> Result<Vec<Part>> {
+        let (len, cols) = (operands[0].len(), rows.cols());
         let fold = T::PER_PACK >> cols.trailing_zeros().min(T::PER_PACK.ilog2());
-        let foldable = |tensor: &&Tensor| tensor.is_contiguous() && tensor.address().is_multiple_of(16);
-        if fold == 1 || x.len() < FOLD_FROM || cols > MAX_FOLDED / fold || !operands.iter().all(foldable) {
-            return Ok(vec![Part { fold: 1, rows: rows.clone(), operands: operands.map(Tensor::clone) }]);
+        let behind = |tensor: &Tensor| tensor.address() as usize / size_of::<T>() % T::PER_PACK;
+        let phase = behind(operands[0]);
+        let lies_alike = |tensor: &&Tensor| tensor.is_contiguous() && behind(tensor) == phase;
+        let is_whole = fold == 1 && phase == 0;
+        if is_whole || len < FOLD_FROM || cols > MAX_FOLDED / fold || !operands.iter().all(lies_alike) {
+            let operands = operands.map(Tensor::clone);
+            return Ok(vec![Part { rows: rows.clone(), operands, bias: bias.clone() }]);
         }
-        let count = x.len() / cols;
-        let main = count / fold * fold;
-        let part = |first: usize, rows: usize, fold: usize| -> Result<Part> {
+        let (head, wide) = ((T::PER_PACK - phase) % T::PER_PACK, fold * cols);
+        let main = (len - head) / wide * wide;
+        let tail = len - head - main;
+        let biases = repeated(bias, (head % cols + wide).max(head))?;
+        // Rows of `wide` elements from element `first` on.
+        let part = |first: usize, count: usize, wide: usize| -> Result<Part> {
             let of = |tensor: &Tensor| {
-                tensor.reshape(&[count, cols])?.narrow(0, first, rows)?.reshape(&[rows / fold, fold * cols])
+                tensor.reshape(&[len])?.narrow(0, first, count)?.reshape(&[count / wide, wide])
             };
             let operands = [of(operands[0])?, of(operands[1])?, of(operands[2])?];
-            Ok(Part { fold, rows: Rows::new(BACKWARD, operands[0].desc(), operands[1].desc())?, operands })
+            let rows = Rows::new(BACKWARD, operands[0].desc(), operands[1].desc())?;
+            let bias = biases.narrow(0, first % cols, wide)?;
+            // A copy lies at a multiple of 16 bytes, which packs want.
+            let bias =
+                if first % cols == 0 || count != main { bias } else { super::cast(&bias, bias.dtype())? };
+            Ok(Part { rows, operands, bias })
         };
-        let parts = [(0, main, fold), (main, count - main, 1)];
+        let parts = [(0, head, head), (head, main, wide), (head + main, tail, tail)];
         parts
             .into_iter()
-            .filter(|&(_, rows, _)| rows > 0)
-            .map(|(at, rows, fold)| part(at, rows, fold))
+            .filter(|&(_, count, _)| count > 0)
+            .map(|(first, count, wide)| part(first, count, wide))
             .collect()
     }
 
-    fn plan<T: Element + Float>(&self, bias: &Tensor) -> RowsPlan {
-        // Of a folded bias, which is an allocation of its own, the place does not matter.
+    fn plan<T: Element + Float>(&self) -> RowsPlan {
         let [x, dy, dx] = &self.operands;
-        self.rows.plan::<T>([x, dy, dx], if self.fold > 1 { x } else { bias })
+        self.rows.plan::<T>([x, dy, dx], &self.bias)
     }
+}
 
-    /// The bias of all columns.
-    fn bias(&self, bias: &Tensor) -> Result<Tensor> {
-        if self.fold == 1 {
-            return Ok(bias.clone());
-        }
-        super::cast(&bias.reshape(&[1, bias.len()])?.expand(&[self.fold, bias.len()])?, bias.dtype())
-    }
+/// The bias one time after the other, `count` elements or a few more.
+fn repeated(bias: &Tensor, count: usize) -> Result<Tensor> {
+    let (len, times) = (bias.len(), count.div_ceil(bias.len()));
+    super::cast(&bias.reshape(&[1, len])?.expand(&[times, len])?, bias.dtype())?.reshape(&[times * len])
 }
