@@ -20,6 +20,20 @@ pub fn nonzero_bytes(word: u32) -> u32 {
     (((word & 0x7f7f_7f7f).wrapping_add(0x7f7f_7f7f)) | word) & 0x8080_8080
 }
 
+/// The sign bits of a word's bytes as its lowest four bits, the lowest byte's first; all other bits of `word` must be 0, as
+/// [`nonzero_bytes`] leaves them.
+#[inline(always)]
+pub fn of_bytes(word: u32) -> u32 {
+    // No two of the product's terms meet in a bit.
+    word.wrapping_mul(0x0020_4081) >> 28
+}
+
+/// The way back of [`of_bytes`]: the lowest four bits of a word as the sign bits of its bytes.
+#[inline(always)]
+pub fn to_bytes(bits: u32) -> u32 {
+    (bits & 0xf).wrapping_mul(0x1020_4080) & 0x8080_8080
+}
+
 /// `word << by`, 0 for 32 and more: PTX's shift, where Rust's would be masked or checked.
 #[inline(always)]
 pub fn shift_left(word: u32, by: u32) -> u32 {
@@ -57,4 +71,19 @@ pub fn no_unroll() {
 #[inline(always)]
 pub fn opaque_64(word: u64) -> u64 {
     crate::imp::bits::opaque_64(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sign_bits_of_bytes_become_four_bits_and_come_back() {
+        for kept in 0..16u32 {
+            let bytes = (0..4).map(|byte| (kept >> byte & 1) << (8 * byte + 7)).sum();
+            assert_eq!((of_bytes(bytes), to_bytes(kept)), (kept, bytes));
+            assert_eq!(to_bytes(kept | 0xabcd_ef50), bytes, "other bits do not matter");
+            assert_eq!(nonzero_bytes(bytes), bytes);
+        }
+    }
 }

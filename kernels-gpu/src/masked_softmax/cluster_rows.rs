@@ -17,7 +17,7 @@ use crate::exchange::Exchange;
 use cuda_std::prelude::*;
 
 /// Rows of at most `p.slice` packs times the cluster's size; a thread has `PACKS` packs of a slice in registers and up to
-/// `STAGED` in shared memory, whose masks it reads almost one by one: masked rows do better without.
+/// `STAGED` in shared memory.
 ///
 /// # Safety
 /// As [`row()`](fn@super::row); the grid has one cluster a row, and a block 16·`LANES` bytes of dynamic shared memory for
@@ -105,18 +105,15 @@ pub(super) unsafe fn cluster<
         let exchange = Exchange::<LANES, 2>::begin();
         let (known, row) = ending.begin(p, number, locate(operands, p, number));
         let slice = if const { STAGED == 0 } { row } else { row.slice::<T>(rank * packs, packs) };
-        let staged = Staged::<T, LANES, STAGED>::begin(
-            operands,
-            p,
-            &slice,
-            first + in_registers,
-            packs.saturating_sub(in_registers),
-        );
+        let beyond = packs.saturating_sub(in_registers);
+        let staged = Staged::<T, LANES, STAGED>::begin(operands, p, &slice, first + in_registers, beyond);
+        // While the copies are under way.
+        let masks = staged.read_masks(operands);
         let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &slice, first);
         let mine = if const { STAGED == 0 } {
             Partial::of_held::<T, H, LANES, PACKS>(&mut held, p, &slice, first)
         } else {
-            let most = float::max_nan(max_of::<T, H, PACKS>(&held), staged.prepare(operands));
+            let most = float::max_nan(max_of::<T, H, PACKS>(&held), staged.prepare(masks));
             let maximum = warp::max::<f32, 32>(most);
             let base = finite_or_zero(maximum);
             let sum = exponentiate::<T, H, LANES, PACKS>(&mut held, p, &slice, first, base, 0.0);

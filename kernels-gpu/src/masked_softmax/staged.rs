@@ -1,15 +1,21 @@
 //! The part of a slice of a row that waits in shared memory, beside the part in registers.
 //!
-//! Each thread copies, waits for and reads its own packs, so there is no barrier.
+//! Each thread copies, waits for and reads its own packs, so there is no barrier. Their masks come while the copies are under way, and
+//! wait in registers as a bit a column: read when the copies are there, they would be waited for one after another.
 
 use super::ending::Sink;
 use super::held::{Held, Normaliser, column};
 use super::locate::Row;
 use super::packed_scores::Packed;
 use super::register_rows::{exponentiate, max_of, store_packs};
-use super::{Operands, Params};
-use cuda_std::async_copy;
+use super::{Operands, Params, mask_kind};
 use cuda_std::prelude::*;
+use cuda_std::{async_copy, bits};
+
+/// Packs whose masks are read at a time, and have a word for their bits.
+const AT_A_TIME: usize = 4;
+/// Words of bits.
+const WORDS: usize = 3;
 
 /// At most `PACKS` packs of a thread, `LANES` apart, from number `first` of the row on. They are gone through one by one
 /// in loops that are not unrolled: registers are for the other part.
@@ -21,6 +27,9 @@ pub(super) struct Staged<'a, T, const LANES: usize, const PACKS: usize> {
     /// Packs of each thread.
     count: u32,
 }
+
+/// Where the masks of a thread's packs are not 0: a bit for each column, the first pack's lowest.
+pub(super) type Masks = [u32; WORDS];
 
 impl<'a, T: Float, const LANES: usize, const PACKS: usize> Staged<'a, T, LANES, PACKS> {
     /// Begins to copy those that have kept columns; `packs` are all threads' together.
@@ -57,34 +66,65 @@ impl<'a, T: Float, const LANES: usize, const PACKS: usize> Staged<'a, T, LANES, 
         }
     }
 
+    /// The masks of all packs.
+    ///
+    /// # Safety
+    /// As [`Staged::begin`].
+    #[inline(always)]
+    pub unsafe fn read_masks(&self, operands: &Operands<T>) -> Masks {
+        const { assert!(PACKS <= WORDS * AT_A_TIME, "a word for every few packs") };
+        let mut masks = [0; WORDS];
+        if const { PACKS == 0 } || self.p.mask_kind != mask_kind::BYTES {
+            return masks;
+        }
+        let mut i = 0;
+        while i < const { (WORDS * AT_A_TIME) as u32 } {
+            // Registers are for few loads at a time.
+            bits::no_unroll();
+            // SAFETY: the caller's contract; packs beyond the slice have no kept columns.
+            let read = unsafe {
+                let (p, row, first) = (self.p, self.row, self.number(i));
+                <Packed as Held<T>>::read_mask::<LANES, AT_A_TIME>(operands, p, row, first)
+            };
+            let mut word = 0;
+            for pack in 0..AT_A_TIME {
+                for four in 0..T::PER_PACK / 4 {
+                    let set = bits::of_bytes(bits::nonzero_bytes(read[pack][four]));
+                    word |= set << (pack * T::PER_PACK + 4 * four);
+                }
+            }
+            masks = [masks[1], masks[2], word];
+            i += AT_A_TIME as u32;
+        }
+        masks
+    }
+
     /// Waits, flips signs, applies masks, and gives the largest score; NaN wins.
     ///
     /// # Safety
     /// As [`Staged::begin`]; once, before the other methods.
     #[inline(always)]
-    pub unsafe fn prepare(&self, operands: &Operands<T>) -> f32 {
+    pub unsafe fn prepare(&self, [mut word, mut next, mut last]: Masks) -> f32 {
         let (p, row) = (self.p, self.row);
         if const { PACKS == 0 } {
             return f32::NEG_INFINITY;
         }
-        // SAFETY: the thread's own packs, of which those with kept columns have been copied; masks of packs without
-        // are not read.
+        // SAFETY: the thread's own packs, of which those with kept columns have been copied.
         unsafe {
-            let read_mask =
-                |i: u32| <Packed as Held<T>>::read_mask::<LANES, 1>(operands, p, row, self.number(i));
-            // A mask is under way while the one before is applied.
-            let mut next = read_mask(0);
             async_copy::wait::<0>();
             let mut most = f32::NEG_INFINITY;
             let mut i = 0;
             while i < self.count {
-                let mask = next;
-                next = read_mask(i + 1);
+                let mask = [bits::to_bytes(word), bits::to_bytes(word >> 4)];
+                word >>= T::PER_PACK;
+                if i % AT_A_TIME as u32 == AT_A_TIME as u32 - 1 {
+                    (word, next, last) = (next, last, 0);
+                }
                 let mut x = [T::NEG_INFINITY_WORD ^ p.flip; 4];
                 if row.keeps_some::<T>(self.column(i)) {
                     x = self.slots.get_pack(self.slot(i));
                 }
-                let held = <Packed as Held<T>>::prepare::<LANES, 1>([x], mask, p, row, self.number(i));
+                let held = <Packed as Held<T>>::prepare::<LANES, 1>([x], [mask], p, row, self.number(i));
                 most = float::max_nan(most, max_of::<T, Packed, 1>(&held));
                 self.slots.set_pack(self.slot(i), held[0].0);
                 i += 1;

@@ -177,12 +177,17 @@ impl Plan {
                 mask_skewed,
             })
         };
-        // Shared memory holds more, but what is there has to wait for its masks: those do without, where they lie well.
+        // Shared memory holds more, but what is there is gone through pack by pack: masked rows do without, where masks lie well, as
+        // long as they can.
         let masked = !problem.is_unmasked();
         let plain_masks = !ragged && !mask_skewed;
         let staged = move |shape: &RowShape| shape.staged > 0;
+        // Of masked 16-bit rows, the larger blocks before the smallest, of which twice as many have to agree.
+        let smallest_later = masked && pack == 8 && clusters.len() > 1;
+        let in_order = move |index: usize| if smallest_later && index < 2 { 1 - index } else { index };
         let clusters_of = move |wanted: bool| {
-            let instances = clusters.iter().enumerate().filter(move |_| target.clusters);
+            let indices = (0..clusters.len()).filter(move |_| target.clusters).map(in_order);
+            let instances = indices.map(move |index| (index, &clusters[index]));
             instances.filter(move |(_, shape)| staged(shape) == wanted).filter_map(move |(index, shape)| {
                 let blocks = packs.div_ceil(shape.capacity()).max(1);
                 // Shared out evenly, whole warps of packs each, unless a slice is what the registers hold.
@@ -194,22 +199,20 @@ impl Plan {
                 serves.then_some(Plan { choice, rows_per_block: 1, ragged, mask_skewed })
             })
         };
-        let clusters = clusters_of(!masked).chain(clusters_of(masked));
+        let staged_first = !masked || packs > LONGEST_MASKED;
+        let clusters = clusters_of(staged_first).chain(clusters_of(!staged_first));
         let streamed = Plan { choice: Choice::Streamed, rows_per_block: 1, ragged, mask_skewed };
         // f32 rows without a mask stream better from the fewer blocks of a kernel for longer rows, which has them half filled.
         let half = plain && pack == 4 && packs > 768;
         let long_rows = move |now: bool| long(false).filter(move |_| now);
-        // A row for a whole multiprocessor is best without a mask. With one, 16-bit rows may be better read twice.
+        // A row for a whole multiprocessor is best without a mask.
         let whole = move |now: bool| long(true).filter(move |_| now);
-        let twice = masked && !bias && pack == 8 && packs > LONGEST_MASKED;
-        let read_twice = move |now: bool| now.then_some(streamed);
         let held = long_rows(half).chain(rows(before)).chain(long_rows(!half)).chain(rows(after));
-        let held = held.chain(whole(plain)).chain(read_twice(twice)).chain(clusters).chain(whole(!plain));
-        visit(&mut held.chain(read_twice(!twice)).chain([strided]))
+        visit(&mut held.chain(whole(plain)).chain(clusters).chain(whole(!plain)).chain([streamed, strided]))
     }
 }
 
-/// Packs of a masked row of 16-bit elements that clusters still read faster than it is read twice.
+/// Packs of a masked row that clusters hold best in registers alone.
 const LONGEST_MASKED: usize = 1 << 16;
 
 /// The kernel that serves everything: four warps a block, a row each.
