@@ -198,6 +198,42 @@ on_each_device! {
         Ok(())
     }
 
+    /// Rows that clusters walk, where there are clusters: a few, and some for each cluster; slices that are full, that end anywhere, and
+    /// that have nothing.
+    fn rows_wider_than_a_block_are_right(device: &Device) -> Result<()> {
+        let mut random = Random::new(228);
+        for (dtype, shape, given) in [
+            (DType::F32, [1, 16_384], (false, true)),
+            (DType::F32, [2, 8200], (true, false)),
+            (DType::F32, [67, 8256], (false, false)),
+            (DType::BF16, [1, 8200], (true, true)),
+            (DType::BF16, [2, 16_384], (false, false)),
+            (DType::BF16, [68, 8264], (false, true)),
+            (DType::F16, [3, 12_344], (true, true)),
+            (DType::F32, [3, 20_000], (true, true)),
+            (DType::F32, [31, 32_768], (false, true)),
+            (DType::BF16, [2, 32_768], (true, true)),
+        ] {
+            let of = Operands::random(device, dtype, shape, [Layout::Dense; 2], given, &mut random)?;
+            let first = check(&of, Layout::Dense, "wide")?;
+            let again = check(&of, Layout::Dense, "wide again")?;
+            assert_same(&again.dx.to_bytes()?, &first.dx.to_bytes()?, "dx again");
+            assert_same(&again.dweight.to_bytes()?, &first.dweight.to_bytes()?, "dweight again");
+            assert_same(&again.dbias.to_bytes()?, &first.dbias.to_bytes()?, "dbias again");
+        }
+        Ok(())
+    }
+
+    /// Rows enough that the room for what a cluster's blocks tell one another is used again and again.
+    fn clusters_walk_many_rows(device: &Device) -> Result<()> {
+        let mut random = Random::new(229);
+        for (dtype, given) in [(DType::F32, (false, true)), (DType::F32, (true, true)), (DType::BF16, (true, true))] {
+            let of = Operands::random(device, dtype, [670, 8200], [Layout::Dense; 2], given, &mut random)?;
+            check(&of, Layout::Dense, "many wide rows")?;
+        }
+        Ok(())
+    }
+
     /// Enough rows for several blocks, each of which walks several.
     fn many_rows_are_summed_in_the_same_order_each_time(device: &Device) -> Result<()> {
         let mut random = Random::new(222);

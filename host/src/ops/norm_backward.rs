@@ -32,9 +32,10 @@ const RMS: &str = "rms_norm_backward";
 /// The gradients of [`layer_norm`](super::layer_norm()) for its x and weight, the gradient dy of its y, and its f32 mean and
 /// rstd.
 ///
-/// dweight and dbias add up f32 products in an order that the shape and the layout determine, without atomics: the same input
-/// gives the same bits. Any strides of x and dy are accepted; everything comes from one reading where their rows are whole aligned
-/// 16-byte packs, up to 1024 of them (4096 columns of f32, 8192 of 16 bits), and lie at one distance; else from two.
+/// dweight and dbias add up f32 products in an order that the shape, the layout and whether the GPU has clusters of blocks determine,
+/// without atomics: the same input gives the same bits. Any strides of x and dy are accepted; everything comes from one reading
+/// where their rows lie at one distance and are whole aligned 16-byte packs, up to 16384 columns, 32768 on Hopper (4096 columns of
+/// f32, 8192 of 16 bits where rows begin or end within packs); else from two.
 ///
 /// ```
 /// use warpwright::{Device, Tensor, ops::{self, LayerNorm}};
@@ -86,7 +87,7 @@ pub fn layer_norm_backward_shape<D: Described>(
 }
 
 /// The gradients of [`rms_norm`](super::rms_norm()) for its x and weight, the gradient dy of its y, and its f32 rstd. As
-/// [`layer_norm_backward`] otherwise.
+/// [`layer_norm_backward`] otherwise, from one reading up to 16384 columns on any GPU.
 pub fn rms_norm_backward(
     x: &Tensor,
     dy: &Tensor,
@@ -188,7 +189,7 @@ pub(super) fn layer_run(problem: &Problem, of: Backward, gradients: &LayerNormGr
     let LayerNormGradients { dx, dweight, dbias } = gradients;
     with_float!(problem.dtype, T => {
         let kernels =
-            row_kernels!(T, layer_norm_backward_rows, layer_norm_backward_streamed, layer_norm_backward_strided; layer_norm_backward_walked);
+            row_kernels!(T, layer_norm_backward_rows, layer_norm_backward_streamed, layer_norm_backward_strided; layer_norm_backward_walked, layer_norm_backward_walked_cluster);
         run_backward(problem, kernels, of, Gradients { dx, dweight, dbias: Some(dbias) })
     })
 }

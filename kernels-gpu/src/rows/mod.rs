@@ -10,6 +10,7 @@
 //! | --- | --- | --- |
 //! | `register_rows` | held in registers: read once, written once | lanes of a warp, a warp or a block a row |
 //! | `walked_rows` | through shared memory: read once, written once, by blocks that stay, with vectors and sums along columns in registers | lanes of a warp or a block a row, as many blocks as the GPU has room for |
+//! | `walked_clusters` | those whose sums along columns leave a block's threads no registers (sm_90a): as `walked_rows`, by slices | 2 or 4 blocks a row |
 //! | `cluster_rows` | longer ones, held by a thread-block cluster (sm_90a): read once, written once | up to 16 blocks a row |
 //! | `streamed_rows` | longer ones: read twice, the second time partly from L2 | a block a row |
 //! | `strided_rows` | columns with any stride, operands not aligned alike | a warp a row, element by element |
@@ -35,12 +36,14 @@ mod norm_backward;
 mod partials;
 mod register_rows;
 mod rms_norm;
+mod rounds;
 mod row;
 mod softmax_backward;
 mod staged;
 mod statistic;
 mod streamed_rows;
 mod strided_rows;
+mod walked_clusters;
 mod walked_rows;
 
 pub use crate::exchange::MAX_CLUSTER;
@@ -50,9 +53,10 @@ pub use norm_backward::*;
 pub use partials::*;
 pub use register_rows::rows_per_block;
 pub use rms_norm::*;
+pub use rounds::MOST_WALKING;
 pub use row::{MAX_ROW_DIMS, RowDim};
 pub use softmax_backward::*;
-pub use staged::{classes, sums_fit, takes_third};
+pub use staged::{classes, is_roomy, sums_fit, sums_fit_clusters, takes_third};
 pub use walked_rows::{side_by_side, walked_shared_bytes};
 
 use crate::dropping::Dropping;
@@ -265,22 +269,30 @@ macro_rules! row_kernels {
 }
 pub(crate) use row_kernels;
 
-/// The kernel of an operation that walks.
+/// The kernels of an operation that walk: a block's, and a cluster's.
 macro_rules! walked_kernel {
+    ($op:ident, $name:ident, $instances:tt, $cluster:ident, $clusters:tt) => {
+        $crate::rows::walked_kernel!($op, $name, $instances);
+        $crate::rows::walked_kernel!(@kernel "rows_hopper" $op, $cluster, $clusters, [PACKED LANES PACKS DEPTH],
+            "Rows walked by clusters that stay (sm_90a): of at most `LANES·PACKS` packs for each block of a cluster, whole and \
+             aligned (`PACKED` is 2). `DEPTH` packs of a thread are on their way at once. Empty where \
+             [`sums_fit_clusters`](fn@crate::rows::sums_fit_clusters) says no.",
+            sums_fit_clusters, walked_clusters);
+    };
     ($op:ident, $name:ident, $instances:tt) => {
-        /// Rows walked by blocks that stay: of at most `LANES·PACKS` packs, whole and aligned where `PACKED` is 1. `DEPTH`
-        /// packs of a thread are on their way at once. Empty where [`sums_fit`](fn@$crate::rows::sums_fit) says no.
+        $crate::rows::walked_kernel!(@kernel "rows" $op, $name, $instances, [PACKED LANES PACKS DEPTH],
+            "Rows walked by blocks that stay: of at most `LANES·PACKS` packs, whole and aligned where `PACKED` is 1. `DEPTH` \
+             packs of a thread are on their way at once. Empty where [`sums_fit`](fn@crate::rows::sums_fit) says no.",
+            sums_fit, walked_rows);
+    };
+    (@kernel $family:literal $op:ident, $name:ident, $instances:tt, [$($const:ident)*], $doc:literal, $serves:ident,
+     $module:ident) => {
+        #[doc = $doc]
         ///
         /// # Safety
-        /// The operands match `p`, and the launch is as `walked_rows` says.
-        #[kernel(family = "rows", types = [f32, f16, bf16], instances = $instances)]
-        pub unsafe fn $name<
-            T: Float,
-            const PACKED: usize,
-            const LANES: usize,
-            const PACKS: usize,
-            const DEPTH: usize,
-        >(
+        /// The operands match `p`, and the launch is as the module says.
+        #[kernel(family = $family, types = [f32, f16, bf16], instances = $instances)]
+        pub unsafe fn $name<T: Float $(, const $const: usize)*>(
             a: Global<T>,
             b: Global<T>,
             c: Global<T>,
@@ -303,11 +315,9 @@ macro_rules! walked_kernel {
                 mean,
                 rstd,
             };
-            if const { $crate::rows::sums_fit(<$op as $crate::rows::RowOp<T>>::SUMS, PACKS, T::PER_PACK) } {
+            if const { $crate::rows::$serves(<$op as $crate::rows::RowOp<T>>::SUMS, PACKS, T::PER_PACK) } {
                 // SAFETY: the caller's contract.
-                unsafe {
-                    $crate::rows::walked_rows::run::<T, $op, PACKED, LANES, PACKS, DEPTH>(&operands, sums, &p)
-                }
+                unsafe { $crate::rows::$module::run::<T, $op $(, $const)*>(&operands, sums, &p) }
             }
         }
     };

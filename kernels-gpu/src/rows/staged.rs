@@ -1,6 +1,7 @@
 //! A thread's share of a row in shared memory, gone through there as often as need be.
 //!
-//! Two cuts, by the constant `PACKED`. 1: rows of whole aligned packs. 0: rows that begin and end anywhere, of whose whole packs
+//! Three cuts, by the constant `PACKED`. 1: rows of whole aligned packs. 2: slices of such rows, and a row ahead of the one whose results
+//! come. 0: rows that begin and end anywhere, of whose whole packs
 //! the share is made, and of the loose elements in front of them and behind one at most: these come to registers, and those of the
 //! next row while this one is computed. Rows of a block begin at the same place of a pack, so that a thread has the same columns of
 //! every row. Either way a pack is copied, read and stored by one thread, and no thread waits for another.
@@ -62,6 +63,19 @@ pub const fn sums_fit(sums: usize, packs: usize, per_pack: usize) -> bool {
     sums * packs * per_pack <= 64 && packs * per_pack <= 32
 }
 
+/// Sums of columns of a thread that leave registers for the vectors and more.
+const ROOM: usize = 32;
+
+/// Whether so many packs leave room in registers.
+pub const fn is_roomy(sums: usize, packs: usize, per_pack: usize) -> bool {
+    sums * packs * per_pack <= ROOM
+}
+
+/// Whether blocks of clusters are made for so many packs: as many as leave room. Rows of fewer one block walks.
+pub const fn sums_fit_clusters(sums: usize, packs: usize, per_pack: usize) -> bool {
+    sums * packs * per_pack == ROOM
+}
+
 /// Whether a kernel takes a third input: not where sums leave no registers for it.
 pub const fn takes_third(sums: usize, packs: usize, per_pack: usize) -> bool {
     !(sums * packs * per_pack == 64 && per_pack == 4)
@@ -85,12 +99,13 @@ pub(super) struct Share<
     const DEPTH: usize,
 > {
     p: &'a Params,
+    /// The number of its first pack.
     pub lane: u32,
     /// Loose elements in front of a row's first pack.
     head: u32,
     /// Which packs there are: a bit for each.
     pub present: u32,
-    /// The column of the loose element, from the number of columns on if there is none.
+    /// The column of the loose element, from the number of columns on if there is none; of a slice where it ends.
     loose: u32,
     /// Elements of the share.
     count: u32,
@@ -106,17 +121,17 @@ impl<'a, T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, 
     /// And from input to input.
     const OF_INPUT: u32 = DEPTH as u32 * Self::STEP;
 
-    /// The share of rows that begin `phase` elements behind a multiple of 16 bytes.
+    /// The share, from pack `lane` on, of rows that begin `phase` elements behind a multiple of 16 bytes and end at column `end`.
     #[inline(always)]
-    pub fn new(p: &'a Params, lane: u32, phase: u32, ring: Shared<T>) -> Self {
-        const { assert!(PACKED == 1 || LANES >= 2 * (T::PER_PACK - 1), "one loose element a thread") };
+    pub fn new(p: &'a Params, lane: u32, end: u32, phase: u32, ring: Shared<T>) -> Self {
+        const { assert!(PACKED > 0 || LANES >= 2 * (T::PER_PACK - 1), "one loose element a thread") };
         let per_pack = T::PER_PACK as u32;
-        let head = if const { PACKED == 1 } { 0 } else { per_pack.wrapping_sub(phase) & (per_pack - 1) };
+        let head = if const { PACKED > 0 } { 0 } else { per_pack.wrapping_sub(phase) & (per_pack - 1) };
         let packs = p.cols.wrapping_sub(head) / per_pack;
-        let mut share = Share { p, lane, head, present: 0, loose: p.cols, count: 0, ring };
+        let mut share = Share { p, lane, head, present: 0, loose: end, count: 0, ring };
         for i in 0..PACKS {
-            let is_present = if const { PACKED == 1 } {
-                (share.column(i, 0) as i32) < p.cols as i32
+            let is_present = if const { PACKED > 0 } {
+                (share.column(i, 0) as i32) < end as i32
             } else {
                 lane + ((i * LANES) as u32) < packs
             };
@@ -142,13 +157,19 @@ impl<'a, T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, 
     #[inline(always)]
     pub fn column(&self, i: usize, element: usize) -> u32 {
         let first = self.lane * T::PER_PACK as u32 + (i as u32 * Self::STEP + element as u32);
-        if const { PACKED == 1 } { first } else { first + self.head }
+        if const { PACKED > 0 } { first } else { first + self.head }
     }
 
     /// Whether there is pack `i`.
     #[inline(always)]
     pub fn has_pack(&self, i: usize) -> bool {
         self.present & (1 << i) != 0
+    }
+
+    /// Where the columns end, of rows of whole packs.
+    #[inline(always)]
+    fn end(&self) -> u32 {
+        if const { PACKED == 2 } { self.loose } else { self.p.cols }
     }
 
     /// Whether there is a loose element.
@@ -223,7 +244,7 @@ impl<'a, T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, 
         let (when, first) = (self.is_vector_given(which) & self.has_pack(i), self.column(i, 0) as usize);
         // SAFETY: a vector has an element for each column.
         unsafe {
-            if const { PACKED == 1 } {
+            if const { PACKED > 0 } {
                 vector.get_pack_plain_if(when, first, absent)
             } else if when {
                 T::pack_from(|element| vector.get(first + element))
@@ -320,9 +341,9 @@ impl<'a, T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, 
                 }
             }
             for i in 0..PACKS {
-                if const { PACKED == 1 } {
+                if const { PACKED > 0 } {
                     // Not by `present`: predicates would be kept from before the loop.
-                    let when = is_first & (self.column(i, 0) < self.p.cols);
+                    let when = is_first & (self.column(i, 0) < self.end());
                     for four in 0..T::PER_PACK / 4 {
                         let mut pack = [0; 4];
                         for e in 0..4 {
@@ -369,7 +390,7 @@ impl<'a, T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, 
     /// Waits for pack `i` of the row whose turn it is.
     #[inline(always)]
     fn wait(&self, i: usize) {
-        wait_for_all_but(DEPTH - 1 - i);
+        wait_for_all_but(DEPTH - 1 - i - const { if PACKED == 2 { PACKS } else { 0 } });
     }
 }
 

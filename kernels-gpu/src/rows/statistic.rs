@@ -4,6 +4,9 @@ use cuda_std::prelude::*;
 
 /// The contribution of a part of a row. Parts are combined in an order that the shape of the launch fixes.
 pub(crate) trait Statistic: Copy {
+    /// How many numbers it is, the first of [`Statistic::words`].
+    const NUMBERS: usize;
+
     /// That of no elements.
     const EMPTY: Self;
 
@@ -84,6 +87,7 @@ impl Moments {
 }
 
 impl Statistic for Moments {
+    const NUMBERS: usize = 3;
     const EMPTY: Self = Moments { count: 0.0, mean: 0.0, squares: 0.0 };
 
     #[inline(always)]
@@ -117,6 +121,7 @@ impl Statistic for Moments {
 pub(crate) struct Sums<const K: usize>(pub [f32; K]);
 
 impl<const K: usize> Statistic for Sums<K> {
+    const NUMBERS: usize = K;
     const EMPTY: Self = Sums([0.0; K]);
 
     #[inline(always)]

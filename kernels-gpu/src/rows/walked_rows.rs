@@ -64,7 +64,7 @@ pub(super) unsafe fn run<
         let from = group * ring + lane * per_pack;
         let ring = Shared::dynamic(from * size_of::<T>() as u32, side_by_side * ring - from);
         let phase = p.phase.wrapping_add(class.wrapping_mul(p.cols));
-        let mut share = Share::<T, PACKED, LANES, PACKS, DEPTH>::new(p, lane, phase, ring);
+        let mut share = Share::<T, PACKED, LANES, PACKS, DEPTH>::new(p, lane, p.cols, phase, ring);
         share.clear::<Op>();
         let mut number = first + group * classes;
         for i in 0..DEPTH {

@@ -1,6 +1,6 @@
 //! Gradients of norms: dx by rows, those of weight and bias as sums of columns.
 
-use super::launch::{Kernels, Operands, Prepared, cut_of, dense, params, run, walk_shape, walked};
+use super::launch::{Kernels, Operands, Prepared, cut_of, dense, params, run, walked};
 use super::plan::Cut;
 use super::problem::Problem;
 use crate::dtype::{DType, Element};
@@ -66,13 +66,13 @@ pub fn run_backward<T: Summed>(
         let operands = operands_of(&of, gradients.dx);
         let prepared = Prepared::new::<T>(problem, &operands)?;
         let walk = prepared.walk::<T>(problem, if gradients.dbias.is_some() { 2 } else { 1 });
-        if let Some(kernel) = walked(problem, &walk, kernels.walked) {
-            let partials = Partials::new(problem, walk.blocks(walk_shape(kernel)), gradients)?;
-            prepared.launch_walk(problem, &operands, kernel, walk, Some(&partials.sums))?;
+        if let Some(walking @ (_, shape)) = walked(problem, &walk, &kernels) {
+            let partials = Partials::new(problem, walk.blocks(shape), gradients)?;
+            prepared.launch_walk(problem, &operands, walking, walk, Some(&partials.sums))?;
             return partials.sum(gradients);
         }
     }
-    run(problem, Kernels { walked: &[], ..kernels }, operands_of(&of, gradients.dx))?;
+    run(problem, Kernels { walked: &[], walked_clusters: &[], ..kernels }, operands_of(&of, gradients.dx))?;
     run_partials::<T>(problem, of, gradients)
 }
 

@@ -12,7 +12,7 @@ use cuda_std::divide::Divisor;
 use cuda_std::kernel::Kernel;
 use cuda_std::{Float, Global, GlobalMut};
 use kernels_gpu::dropping::Dropping;
-use kernels_gpu::rows::{MAX_INPUTS, MAX_ROW_DIMS, Params, RowDim, given, rows_per_block};
+use kernels_gpu::rows::{MAX_INPUTS, MAX_ROW_DIMS, MOST_WALKING, Params, RowDim, given, rows_per_block};
 
 /// What every kernel takes.
 type Args<T> = (
@@ -55,17 +55,20 @@ pub struct Kernels<T: 'static> {
     pub strided: &'static Kernel<Args<T>>,
     /// By ascending capacity of each cut; may be none.
     pub walked: &'static [Kernel<WalkedArgs<T>>],
+    /// By ascending capacity; may be none.
+    pub walked_clusters: &'static [Kernel<WalkedArgs<T>>],
 }
 
 /// The kernels of this name, for elements of type `$T`.
 macro_rules! row_kernels {
-    ($T:ty, $registers:ident, $streamed:ident, $strided:ident $(, $clusters:ident)? $(; $walked:ident)?) => {
+    ($T:ty, $registers:ident, $streamed:ident, $strided:ident $(, $clusters:ident)? $(; $walked:ident $(, $in_clusters:ident)?)?) => {
         crate::ops::rows::Kernels::<$T> {
             registers: kernels_gpu::rows::$registers::kernels::<$T>(),
             clusters: [$(kernels_gpu::rows::$clusters::kernels::<$T>(),)? &[]][0],
             streamed: &kernels_gpu::rows::$streamed::kernels::<$T>()[0],
             strided: &kernels_gpu::rows::$strided::kernels::<$T>()[0],
             walked: [$(kernels_gpu::rows::$walked::kernels::<$T>(),)? &[]][0],
+            walked_clusters: [$($(kernels_gpu::rows::$in_clusters::kernels::<$T>(),)?)? &[]][0],
         }
     };
 }
@@ -172,47 +175,54 @@ impl Prepared {
         ))
     }
 
-    /// Launches an instance that [`Walk::instance`] chose, with as many blocks as [`Walk::blocks`] says; `sums` has a row for each
-    /// of them and each sum.
+    /// Launches an instance that [`Walk::instance`] chose, with as many blocks or clusters as [`Walk::blocks`] says; `sums` has a row
+    /// for each of them and each sum.
     pub fn launch_walk<T: Element + Float>(
         &self,
         problem: &Problem,
         operands: &Operands,
-        kernel: &Kernel<WalkedArgs<T>>,
+        (kernel, shape): Walking<T>,
         walk: Walk,
         sums: Option<&Tensor>,
     ) -> Result<()> {
-        let shape = walk_shape(kernel);
         let (a, b, c, weight, bias, input_bias, y, joined, mean, rstd, params) = self.args(operands)?;
         let args = (a, b, c, weight, bias, input_bias, y, joined, mean, rstd, write(sums)?, params);
-        let grid = Grid::new(walk.blocks(shape) as u64)?.shared(shape.shared_bytes(walk.inputs));
+        let blocks = walk.blocks(shape) as u64 * u64::from(shape.cluster);
+        let cluster = (shape.cluster > 1).then_some(shape.cluster);
+        let grid = Grid { cluster, ..Grid::new(blocks)?.shared(shape.shared_bytes(walk.inputs)) };
         // SAFETY: the operands match the problem, of which the walk and the parameters are. Tensors are freed in the order of
         // their streams, which `adopted` has made wait for one another.
         unsafe { problem.y.device().launch(kernel, grid, args) }
     }
 }
 
-/// The instance of a kernel that walks best, where rows are walked.
-pub fn walked<T>(
-    problem: &Problem,
-    walk: &Walk,
-    kernels: &'static [Kernel<WalkedArgs<T>>],
-) -> Option<&'static Kernel<WalkedArgs<T>>> {
-    let shared = match problem.y.device().info() {
+/// An instance of a kernel that walks, and its launch.
+pub type Walking<T> = (&'static Kernel<WalkedArgs<T>>, WalkShape);
+
+/// The instance that walks best, where rows are walked.
+pub fn walked<T>(problem: &Problem, walk: &Walk, kernels: &Kernels<T>) -> Option<Walking<T>> {
+    let device = problem.y.device();
+    let shared = match device.info() {
         Some(info) => info.max_shared_per_block,
         None => simt::Limits::default().max_shared_per_block,
     };
-    walk.instance(kernels.iter().map(walk_shape), shared).map(|index| &kernels[index])
+    let clusters = if device.has_clusters() { kernels.walked_clusters } else { &[] };
+    let of = |kernels: &'static [_], cluster| {
+        kernels.iter().map(move |kernel| (kernel, walk_shape(kernel, cluster)))
+    };
+    let in_clusters = [2, MOST_WALKING].into_iter().flat_map(|cluster| of(clusters, cluster));
+    walk.instance(of(kernels.walked, 1), in_clusters, shared)
 }
 
-/// What an instance is made for.
-pub fn walk_shape<T>(kernel: &Kernel<WalkedArgs<T>>) -> WalkShape {
+/// What an instance is made for, in clusters of so many blocks.
+fn walk_shape<T>(kernel: &Kernel<WalkedArgs<T>>, cluster: u32) -> WalkShape {
     WalkShape {
-        packed: kernel.constant("PACKED") == 1,
+        packed: kernel.constant("PACKED") > 0,
         shape: RowShape { lanes: kernel.constant("LANES"), packs: kernel.constant("PACKS") },
         depth: kernel.constant("DEPTH"),
         threads: kernel.bounds.threads,
         min_blocks: kernel.bounds.min_blocks,
+        cluster,
     }
 }
 
@@ -224,8 +234,8 @@ pub fn run<T: Element + Float>(problem: &Problem, kernels: Kernels<T>, operands:
     }
     let (device, prepared) = (problem.y.device(), Prepared::new::<T>(problem, &operands)?);
     let walk = prepared.walk::<T>(problem, 0);
-    if let Some(kernel) = walked(problem, &walk, kernels.walked) {
-        return prepared.launch_walk(problem, &operands, kernel, walk, None);
+    if let Some(walking) = walked(problem, &walk, &kernels) {
+        return prepared.launch_walk(problem, &operands, walking, walk, None);
     }
     let clusters = if device.has_clusters() { kernels.clusters } else { &[] };
     let instances = Instances {

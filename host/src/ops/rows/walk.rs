@@ -1,7 +1,9 @@
 //! Whether rows are walked, by which instance, and by how many blocks. Pure arithmetic.
 
 use super::plan::{Cut, RowShape};
-use kernels_gpu::rows::{classes, side_by_side, sums_fit, takes_third, walked_shared_bytes};
+use kernels_gpu::rows::{
+    classes, is_roomy, side_by_side, sums_fit, sums_fit_clusters, takes_third, walked_shared_bytes,
+};
 
 /// Rows of a block where there is nothing to add up along columns: enough that reading the vectors costs little, and few
 /// enough that multiprocessors that are done early find more. Vectors of rows that are not aligned are read by single elements,
@@ -19,8 +21,11 @@ const ENOUGH_BLOCKS: usize = 132;
 /// Multiprocessors of the largest GPUs, which the blocks of sums along columns just fill. A constant, since the order of
 /// additions depends on it.
 const MULTIPROCESSORS: usize = 132;
-/// Bytes of shared memory that reductions take.
+/// Clusters of four blocks that find room on such a GPU: its multiprocessors are in groups, not all of which four divides.
+const CLUSTERS_OF_FOUR: usize = 30;
+/// Bytes of shared memory that reductions take, of a block and over a cluster.
 const SCRATCH: u32 = 1024;
+const ROUNDS: u32 = 2048 + 32;
 
 /// An instance of a kernel that walks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +36,8 @@ pub struct WalkShape {
     pub depth: usize,
     pub threads: u32,
     pub min_blocks: u32,
+    /// Blocks that share a row, each of which has packs for a part of it; 1 without clusters.
+    pub cluster: u32,
 }
 
 impl WalkShape {
@@ -62,21 +69,38 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// The first instance that serves, of those by ascending capacity; `shared` is the shared memory that a block may have.
-    pub fn instance(&self, mut shapes: impl Iterator<Item = WalkShape>, shared: u32) -> Option<usize> {
-        let serves = |shape| self.fits(shape, shared) && (self.sums > 0 || self.pays(shape));
-        if self.lies_well() { shapes.position(serves) } else { None }
+    /// The first instance that serves, of those by ascending capacity: of `clusters` where a block has registers for the sums and
+    /// little else. `shared` is the shared memory that a block may have.
+    pub fn instance<K>(
+        &self,
+        mut blocks: impl Iterator<Item = (K, WalkShape)>,
+        mut clusters: impl Iterator<Item = (K, WalkShape)>,
+        shared: u32,
+    ) -> Option<(K, WalkShape)> {
+        let serves =
+            |&(_, shape): &(K, WalkShape)| self.fits(shape, shared) && (self.sums > 0 || self.pays(shape));
+        if !self.lies_well() {
+            return None;
+        }
+        match blocks.find(serves) {
+            Some(of_block) if is_roomy(self.sums, of_block.1.shape.packs, self.per_pack) => Some(of_block),
+            of_block => clusters.find(serves).or(of_block),
+        }
     }
 
-    /// Blocks of the grid.
+    /// Blocks of the grid, or its clusters.
     pub fn blocks(&self, shape: WalkShape) -> usize {
         let in_turn = self.rows.div_ceil(shape.side_by_side());
         if self.sums == 0 {
             let rows = if shape.packed || self.per_pack == 4 { ROWS } else { RAGGED_ROWS };
             return in_turn.div_ceil(rows).max(in_turn.min(FEW_BLOCKS)).next_multiple_of(self.classes());
         }
-        let least = (in_turn / ENOUGH_BLOCKS).clamp(1, ENOUGH_ROWS);
-        let most = MULTIPROCESSORS * shape.min_blocks as usize;
+        let of_cluster = shape.cluster as usize;
+        let least = (in_turn * of_cluster / ENOUGH_BLOCKS).clamp(1, ENOUGH_ROWS);
+        let most = match of_cluster {
+            1 | 2 => MULTIPROCESSORS / of_cluster,
+            _ => CLUSTERS_OF_FOUR,
+        } * shape.min_blocks as usize;
         let blocks = in_turn.div_ceil(least).next_multiple_of(self.classes());
         // Of blocks that stay none may wait for another to end.
         blocks.clamp(1, most - most % self.classes())
@@ -99,11 +123,15 @@ impl Walk {
 
     fn fits(&self, shape: WalkShape, shared: u32) -> bool {
         let RowShape { lanes, packs } = shape.shape;
+        let (has_registers, scratch) = match shape.cluster {
+            1 => (sums_fit(self.sums, packs, self.per_pack), SCRATCH),
+            _ => (sums_fit_clusters(self.sums, packs, self.per_pack), ROUNDS),
+        };
         shape.packed == (self.cut == Cut::Packs)
-            && lanes * packs >= self.packs()
-            && sums_fit(self.sums, packs, self.per_pack)
+            && lanes * packs * shape.cluster as usize >= self.packs()
+            && has_registers
             && (self.inputs < 3 || takes_third(self.sums, packs, self.per_pack))
-            && shape.shared_bytes(self.inputs) + SCRATCH <= shared
+            && shape.shared_bytes(self.inputs) + scratch <= shared
     }
 
     /// Whether walking is faster than holding rows in registers. Without sums the vectors gain: those of long rows, those of rows
@@ -128,7 +156,14 @@ mod tests {
 
     const fn shape(packed: bool, lanes: usize, packs: usize) -> WalkShape {
         let threads = if lanes < 128 { 128 } else { lanes as u32 };
-        WalkShape { packed, shape: RowShape { lanes, packs }, depth: 2 * packs, threads, min_blocks: 2 }
+        WalkShape {
+            packed,
+            shape: RowShape { lanes, packs },
+            depth: 2 * packs,
+            threads,
+            min_blocks: 2,
+            cluster: 1,
+        }
     }
 
     const SHAPES: [WalkShape; 5] = [
@@ -145,8 +180,12 @@ mod tests {
         Walk { cut, in_line: true, packed_vectors: true, rows: 10_000, cols, per_pack: 8, inputs: 2, sums: 1 }
     }
 
+    fn of_blocks(walk: Walk, shared: u32) -> Option<usize> {
+        walk.instance(SHAPES.into_iter().enumerate(), [].into_iter(), shared).map(|(index, _)| index)
+    }
+
     fn instance(walk: Walk) -> Option<usize> {
-        walk.instance(SHAPES.into_iter(), 232_448)
+        of_blocks(walk, 232_448)
     }
 
     #[test]
@@ -191,8 +230,41 @@ mod tests {
         assert_eq!(instance(Walk { sums: 3, ..walk(4096) }), None, "96");
         assert_eq!(instance(Walk { inputs: 3, ..walk(4096) }), Some(2));
         assert_eq!(instance(Walk { inputs: 4, ..walk(4096) }), None, "256 KB");
-        let small = |cols| walk(cols).instance(SHAPES.into_iter(), 100 << 10);
+        let small = |cols| of_blocks(walk(cols), 100 << 10);
         assert_eq!((small(2048), small(4096)), (Some(1), None));
+    }
+
+    #[test]
+    fn clusters_walk_what_leaves_a_block_no_room() {
+        let of_block = || SHAPES.into_iter().enumerate();
+        let clusters =
+            || [2, 4].into_iter().map(|cluster| (10, WalkShape { cluster, depth: 8, ..shape(true, 512, 2) }));
+        let chosen = |walk: Walk| {
+            let (index, shape) = walk.instance(of_block(), clusters(), 232_448)?;
+            Some((index, shape.cluster))
+        };
+        let walk = |cols| Walk { sums: 2, ..walk(cols) };
+        for (cols, want) in [
+            (2048, Some((1, 1))),
+            (2056, Some((10, 2))),
+            (16_384, Some((10, 2))),
+            (16_392, Some((10, 4))),
+            (32_768, Some((10, 4))),
+            (32_776, None),
+            (2055, Some((4, 1))),
+            (2057, None),
+        ] {
+            assert_eq!(chosen(walk(cols)), want, "{cols}");
+        }
+        assert_eq!(chosen(Walk { inputs: 3, ..walk(4096) }), Some((10, 2)));
+        assert_eq!(chosen(Walk { sums: 1, ..walk(4096) }), Some((2, 1)), "32 sums in a block");
+        // Where there are no clusters a block does without room.
+        assert_eq!(instance(walk(4096)), Some(2));
+        let blocks = |rows, cluster| {
+            Walk { rows, ..walk(4096) }.blocks(WalkShape { cluster, min_blocks: 1, ..shape(true, 512, 2) })
+        };
+        assert_eq!([1, 66, 67, 150, 1000, 100_000].map(|rows| blocks(rows, 2)), [1, 66, 66, 66, 66, 66]);
+        assert_eq!([3, 40, 1000].map(|rows| blocks(rows, 4)), [3, 30, 30]);
     }
 
     #[test]
