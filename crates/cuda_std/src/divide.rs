@@ -13,6 +13,9 @@ pub struct Divisor {
 }
 
 impl Divisor {
+    /// Divides by 1.
+    pub const ONE: Divisor = Divisor { value: 1, magic: 1 << 31, shift: 31 };
+
     /// Precomputes; `None` unless 1 ≤ `value` < 2^31.
     pub const fn new(value: u32) -> Option<Divisor> {
         if value == 0 || value >= 1 << 31 {
@@ -27,6 +30,12 @@ impl Divisor {
     #[inline(always)]
     pub const fn value(self) -> u32 {
         self.value
+    }
+
+    /// The same, of which nothing is computed ahead of the place of this call and kept: see [`bits::pinned`](crate::bits::pinned).
+    #[inline(always)]
+    pub fn pinned(self) -> Divisor {
+        Divisor { shift: crate::bits::pinned(self.shift), ..self }
     }
 
     /// Quotient and remainder of `n` < 2^31.
@@ -54,6 +63,7 @@ mod tests {
                 assert_eq!(divisor.div_rem(n), (n / d, n % d), "{n} / {d}");
             }
         }
+        assert_eq!(Divisor::new(1), Some(Divisor::ONE));
     }
 
     #[test]

@@ -3,8 +3,10 @@
 use core::marker::PhantomData;
 
 use cuda_std::bits;
+use cuda_std::divide::Divisor;
 use cuda_std::float::{fma, max_nan};
 use cuda_std::prelude::*;
+use cuda_std::tma::TensorMap;
 
 use super::Matrix;
 use super::place::Place;
@@ -41,6 +43,8 @@ pub mod flag {
     pub const STORED: u32 = 64;
     /// There is a tensor map of the addend, or of where slopes are taken.
     pub const BESIDE: u32 = 128;
+    /// The result lies as [`Heads`](super::Heads) says. There is nothing beside it.
+    pub const HEADS: u32 = 256;
 }
 
 /// The parameters.
@@ -67,6 +71,52 @@ pub struct Epilogue {
     pub activation: u32,
     /// Of [`flag`].
     pub flags: u32,
+    /// How columns and rows of the result are split, where [`flag::HEADS`] is set.
+    pub heads: Heads,
+}
+
+/// A result [sequences·length, parts·count·width] that lies as [parts, sequences, count, length, width]: the queries, keys and values of
+/// attention. From row to row of a sequence it is `out.row`, and from sequence to sequence, of which each part has as many, `out.inner`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Heads {
+    /// From a head to the next.
+    pub step: i64,
+    /// Columns of a head.
+    pub width: Divisor,
+    /// Heads of a part.
+    pub count: Divisor,
+    /// Rows of a sequence.
+    pub length: Divisor,
+    /// Sequences.
+    pub sequences: u32,
+}
+
+impl Heads {
+    /// The head and the column in it of column `col`. Kernels that stay for several tiles have no registers for what can be computed of the
+    /// divisors ahead.
+    #[inline(always)]
+    fn of_col(&self, col: u32) -> (u32, u32) {
+        self.width.pinned().div_rem(col)
+    }
+
+    /// The part and the head in it of a head.
+    #[inline(always)]
+    fn of_head(&self, head: u32) -> (u32, u32) {
+        self.count.pinned().div_rem(head)
+    }
+
+    /// The sequence and the row in it of row `row`.
+    #[inline(always)]
+    fn of_row(&self, row: u32) -> (u32, u32) {
+        self.length.pinned().div_rem(row)
+    }
+}
+
+impl Default for Heads {
+    fn default() -> Self {
+        Heads { step: 0, width: Divisor::ONE, count: Divisor::ONE, length: Divisor::ONE, sequences: 1 }
+    }
 }
 
 impl Epilogue {
@@ -76,6 +126,43 @@ impl Epilogue {
         let of = if self.flags & flag::ADDEND != 0 { self.addend } else { self.aux };
         let number = |step: i64, number: u32| if step != 0 { number as i32 } else { 0 };
         [number(of.inner, place.inner), number(of.outer, place.outer)]
+    }
+
+    /// Stores a box of `rows`×`cols` results from (row, col) on, one thread of which all others are without effect: once for each
+    /// head of each sequence that it touches, since what is outside of these is not written. Begins before a head or a sequence are
+    /// below 0.
+    ///
+    /// # Safety
+    /// As [`Shared::store_box_if`]; the map is of the result, [width, length, count, parts·sequences] from the innermost on.
+    #[cfg(feature = "matmul_hopper")]
+    #[inline(always)]
+    pub(super) unsafe fn store_heads<T: Copy>(
+        &self,
+        tile: Shared<T>,
+        out: TensorMap,
+        place: Place,
+        (row, col): (u32, u32),
+        (rows, cols): (u32, u32),
+        leads: bool,
+    ) {
+        let heads = &self.heads;
+        let (mut head, along) = heads.of_col(col);
+        let (first, down) = heads.of_row(row);
+        let mut along = along as i32;
+        // The same in all lanes; no more than this many columns and rows are left of the result.
+        while along > -(cols as i32) && col as i32 - along < self.n as i32 {
+            let (part, number) = heads.of_head(head);
+            let (mut down, mut sequence) = (down as i32, place.inner + part * heads.sequences + first);
+            while down > -(rows as i32) && row as i32 - down < self.m as i32 {
+                let at = [along, down, number as i32, sequence as i32];
+                // SAFETY: the caller's contract.
+                unsafe { tile.store_box_if(leads, 0, out, at) };
+                down -= heads.length.value() as i32;
+                sequence += 1;
+            }
+            along -= heads.width.value() as i32;
+            head += 1;
+        }
     }
 }
 
@@ -135,6 +222,22 @@ impl<T: Float> Finish<T> {
     #[inline(always)]
     fn has(&self, flag: u32) -> bool {
         self.p.flags & flag != 0
+    }
+
+    /// Where the result has the element.
+    #[inline(always)]
+    fn at(&self, row: u32, col: u32) -> usize {
+        let (out, heads) = (&self.p.out, &self.p.heads);
+        let at = if self.has(flag::HEADS) {
+            let (head, along) = heads.of_col(col);
+            let (part, head) = heads.of_head(head);
+            let (sequence, row) = heads.of_row(row);
+            let sequence = part as i64 * heads.sequences as i64 + sequence as i64;
+            sequence * out.inner + head as i64 * heads.step + row as i64 * out.row + along as i64
+        } else {
+            row as i64 * out.row + col as i64
+        };
+        at as usize
     }
 
     /// Whether results go out in whole packs; if not, neighbours are best finished by neighbouring lanes.
@@ -211,13 +314,13 @@ impl<T: Float> Finish<T> {
             }
             if self.has(flag::WIDE) {
                 let out = GlobalMut::<f32>::from_raw(t.out.raw());
-                out.set_pack_if(true, at(p.out), pack::<f32>(values));
+                out.set_pack_if(true, self.at(row, col), pack::<f32>(values));
                 if const { T::PER_PACK == PACK } {
                     let [_, _, _, _, a, b, c, d] = values.map(f32::to_bits);
-                    out.set_pack_if(true, at(p.out) + 4, [a, b, c, d]);
+                    out.set_pack_if(true, self.at(row, col) + 4, [a, b, c, d]);
                 }
             } else {
-                t.out.set_pack_if(true, at(p.out), pack::<T>(values));
+                t.out.set_pack_if(true, self.at(row, col), pack::<T>(values));
             }
         }
     }
@@ -243,9 +346,9 @@ impl<T: Float> Finish<T> {
                 value = fma(p.beta, t.addend.get(at(p.addend)).to_f32(), value);
             }
             if self.has(flag::WIDE) {
-                GlobalMut::<f32>::from_raw(t.out.raw()).set(at(p.out), value);
+                GlobalMut::<f32>::from_raw(t.out.raw()).set(self.at(row, col), value);
             } else {
-                t.out.set(at(p.out), T::from_f32(value));
+                t.out.set(self.at(row, col), T::from_f32(value));
             }
         }
     }
@@ -297,11 +400,11 @@ impl<T: Float> Finish<T> {
             if self.has(flag::WIDE) {
                 let out = GlobalMut::<f32>::from_raw(t.out.raw());
                 for i in 0..N {
-                    out.set_if(exists(i), at(p.out, i), values[i]);
+                    out.set_if(exists(i), self.at(row + i as u32 * step, col), values[i]);
                 }
             } else {
                 for i in 0..N {
-                    t.out.set_if(exists(i), at(p.out, i), T::from_f32(values[i]));
+                    t.out.set_if(exists(i), self.at(row + i as u32 * step, col), T::from_f32(values[i]));
                 }
             }
         }
