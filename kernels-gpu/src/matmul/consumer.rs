@@ -246,7 +246,7 @@ impl Finisher {
                 let at = [col as i32, self.row as i32, place.inner as i32, place.outer as i32];
                 let stores = leads && col < p.n && self.row < p.m;
                 if const { ACTIVATION == activation::NONE && BESIDE == beside::NOTHING }
-                    && p.flags & flag::HEADS != 0
+                    && p.heads.are_split()
                 {
                     p.store_heads(tile.shared(), out, place, (self.row, col), (GROUP_ROWS, CHUNK), leads);
                 } else {

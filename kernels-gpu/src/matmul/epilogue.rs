@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 
 use cuda_std::bits;
-use cuda_std::divide::Divisor;
+use cuda_std::divide::ShortDivisor;
 use cuda_std::float::{fma, max_nan};
 use cuda_std::prelude::*;
 use cuda_std::tma::TensorMap;
@@ -43,8 +43,6 @@ pub mod flag {
     pub const STORED: u32 = 64;
     /// There is a tensor map of the addend, or of where slopes are taken.
     pub const BESIDE: u32 = 128;
-    /// The result lies as [`Heads`](super::Heads) says. There is nothing beside it.
-    pub const HEADS: u32 = 256;
 }
 
 /// The parameters.
@@ -71,7 +69,7 @@ pub struct Epilogue {
     pub activation: u32,
     /// Of [`flag`].
     pub flags: u32,
-    /// How columns and rows of the result are split, where [`flag::HEADS`] is set.
+    /// How columns and rows of the result are split, if they are.
     pub heads: Heads,
 }
 
@@ -83,39 +81,32 @@ pub struct Heads {
     /// From a head to the next.
     pub step: i64,
     /// Columns of a head.
-    pub width: Divisor,
+    pub width: ShortDivisor,
     /// Heads of a part.
-    pub count: Divisor,
+    pub count: ShortDivisor,
     /// Rows of a sequence.
-    pub length: Divisor,
-    /// Sequences.
+    pub length: ShortDivisor,
+    /// Sequences: 0 where the result is not split. With heads there is nothing beside it.
     pub sequences: u32,
 }
 
 impl Heads {
-    /// The head and the column in it of column `col`. Kernels that stay for several tiles have no registers for what can be computed of the
-    /// divisors ahead.
+    /// Whether there are any.
     #[inline(always)]
-    fn of_col(&self, col: u32) -> (u32, u32) {
-        self.width.pinned().div_rem(col)
-    }
-
-    /// The part and the head in it of a head.
-    #[inline(always)]
-    fn of_head(&self, head: u32) -> (u32, u32) {
-        self.count.pinned().div_rem(head)
-    }
-
-    /// The sequence and the row in it of row `row`.
-    #[inline(always)]
-    fn of_row(&self, row: u32) -> (u32, u32) {
-        self.length.pinned().div_rem(row)
+    pub fn are_split(&self) -> bool {
+        self.sequences != 0
     }
 }
 
 impl Default for Heads {
     fn default() -> Self {
-        Heads { step: 0, width: Divisor::ONE, count: Divisor::ONE, length: Divisor::ONE, sequences: 1 }
+        Heads {
+            step: 0,
+            width: ShortDivisor::ONE,
+            count: ShortDivisor::ONE,
+            length: ShortDivisor::ONE,
+            sequences: 0,
+        }
     }
 }
 
@@ -128,9 +119,8 @@ impl Epilogue {
         [number(of.inner, place.inner), number(of.outer, place.outer)]
     }
 
-    /// Stores a box of `rows`×`cols` results from (row, col) on, one thread of which all others are without effect: once for each
-    /// head of each sequence that it touches, since what is outside of these is not written. Begins before a head or a sequence are
-    /// below 0.
+    /// Stores a box of `rows`×`cols` results from (row, col) on, where `leads` holds, once for each head of each sequence that it touches:
+    /// as a box that may begin before them, at coordinates below 0, and end behind them, of which what is outside is not written.
     ///
     /// # Safety
     /// As [`Shared::store_box_if`]; the map is of the result, [width, length, count, parts·sequences] from the innermost on.
@@ -146,15 +136,17 @@ impl Epilogue {
         leads: bool,
     ) {
         let heads = &self.heads;
-        let (mut head, along) = heads.of_col(col);
-        let (first, down) = heads.of_row(row);
+        let (mut head, along) = heads.width.div_rem(col);
         let mut along = along as i32;
-        // The same in all lanes; no more than this many columns and rows are left of the result.
-        while along > -(cols as i32) && col as i32 - along < self.n as i32 {
-            let (part, number) = heads.of_head(head);
-            let (mut down, mut sequence) = (down as i32, place.inner + part * heads.sequences + first);
-            while down > -(rows as i32) && row as i32 - down < self.m as i32 {
-                let at = [along, down, number as i32, sequence as i32];
+        // The same in all lanes.
+        while along > -(cols as i32) && head * heads.width.value() < self.n {
+            let (part, number) = heads.count.div_rem(head);
+            let before = place.inner + part * heads.sequences;
+            // Anew each time: there are no registers to keep it in.
+            let (mut sequence, down) = heads.length.div_rem(bits::pinned(row));
+            let mut down = down as i32;
+            while down > -(rows as i32) && sequence * heads.length.value() < self.m {
+                let at = [along, down, number as i32, (before + sequence) as i32];
                 // SAFETY: the caller's contract.
                 unsafe { tile.store_box_if(leads, 0, out, at) };
                 down -= heads.length.value() as i32;
@@ -228,10 +220,10 @@ impl<T: Float> Finish<T> {
     #[inline(always)]
     fn at(&self, row: u32, col: u32) -> usize {
         let (out, heads) = (&self.p.out, &self.p.heads);
-        let at = if self.has(flag::HEADS) {
-            let (head, along) = heads.of_col(col);
-            let (part, head) = heads.of_head(head);
-            let (sequence, row) = heads.of_row(row);
+        let at = if heads.are_split() {
+            let (head, along) = heads.width.div_rem(col);
+            let (part, head) = heads.count.div_rem(head);
+            let (sequence, row) = heads.length.div_rem(row);
             let sequence = part as i64 * heads.sequences as i64 + sequence as i64;
             sequence * out.inner + head as i64 * heads.step + row as i64 * out.row + along as i64
         } else {

@@ -1,6 +1,6 @@
 //! From problem to launches.
 
-use cuda_std::divide::Divisor;
+use cuda_std::divide::{Divisor, ShortDivisor};
 use cuda_std::global::RawView;
 use cuda_std::kernel::Kernel;
 use cuda_std::tma::TensorMap;
@@ -394,6 +394,7 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
         alpha: 1.0,
         flags: flag::WIDE | flag::PACKED,
         activation: activation::NONE,
+        heads: kernels::Heads::default(),
         ..epilogue
     };
     // SAFETY: f32, which the kernel knows from the flag.
@@ -454,7 +455,7 @@ const LEAST_OF_BOX: u32 = 16;
 fn storable(choice: Choice, epilogue: &Epilogue) -> Option<[u32; 2]> {
     let Epilogue { flags, activation: applied, .. } = *epilogue;
     let beside = flags & (flag::ADDEND | flag::SLOPE | flag::KEEP);
-    let by_heads = flags & flag::HEADS != 0;
+    let by_heads = epilogue.heads.are_split();
     let (boxed, size, serves) = match choice {
         Choice::Pipelined { .. } => {
             let serves = match beside {
@@ -510,7 +511,6 @@ fn epilogue(
     set(flag::SLOPE, wanted.slope);
     set(flag::WIDE, wide);
     set(flag::PACKED, packed);
-    set(flag::HEADS, problem.heads.is_some());
     Ok(Epilogue {
         out,
         addend: layout.addend,
@@ -539,10 +539,10 @@ fn by_heads(op: &'static str, heads: &Heads, layout: &Layout) -> Result<(Matrix,
     let matrix = Matrix { row: row as i64, col: 1, outer: 0, inner: of_sequence as i64 };
     let heads = kernels::Heads {
         step: (heads.length * width) as i64,
-        width: divisor(op, width)?,
-        count: divisor(op, count)?,
-        length: divisor(op, length)?,
-        sequences: divisor(op, sequences)?.value(),
+        width: short_divisor(op, width)?,
+        count: short_divisor(op, count)?,
+        length: short_divisor(op, length)?,
+        sequences: short_divisor(op, sequences)?.value(),
     };
     Ok((matrix, heads))
 }
@@ -554,21 +554,26 @@ fn blocks(op: &'static str, layout: &Layout, plan: &Plan) -> Result<Blocks> {
     let splits = if plan.is_clustered() { 1 } else { plan.splits };
     let total = plan.total(layout.products()) / (plan.splits / splits) as u64;
     Ok(Blocks {
-        tiles: divisor(op, down * across)?,
-        band: divisor(op, across * BAND as usize)?,
-        last: divisor(op, last.max(1))?,
-        splits: divisor(op, splits)?,
-        inner: divisor(op, layout.batch[1])?,
+        tiles: short_divisor(op, down * across)?,
+        band: short_divisor(op, across * BAND as usize)?,
+        last: short_divisor(op, last.max(1))?,
+        splits: short_divisor(op, splits)?,
+        inner: short_divisor(op, layout.batch[1])?,
         rows: down as u32,
         total: u32::try_from(total)
             .ok()
             .filter(|&total| total < 1 << 31)
             .ok_or_else(|| too_large(op, total as usize))?,
+        blocks: plan.blocks(layout.products()) as u32,
     })
 }
 
 pub(super) fn divisor(op: &'static str, value: usize) -> Result<Divisor> {
     u32::try_from(value.max(1)).ok().and_then(Divisor::new).ok_or_else(|| too_large(op, value))
+}
+
+fn short_divisor(op: &'static str, value: usize) -> Result<ShortDivisor> {
+    u32::try_from(value.max(1)).ok().and_then(ShortDivisor::new).ok_or_else(|| too_large(op, value))
 }
 
 /// Packs that a launch has a thread for each of.
