@@ -6,6 +6,7 @@ use cuda_std::bits;
 use cuda_std::divide::ShortDivisor;
 use cuda_std::float::{fma, max_nan};
 use cuda_std::prelude::*;
+#[cfg(feature = "matmul_hopper")]
 use cuda_std::tma::TensorMap;
 
 use super::Matrix;
