@@ -182,7 +182,7 @@ fn explain_tells_the_kernel_and_what_is_copied() {
     );
     let text = explain(&["linear", "384", "3072", "1024", "--batch", "8", "--parts", "3", "--heads", "16"]);
     assert!(
-        text.starts_with("linear 8 times 384x3072x1024 bf16: pipelined 128x256, 24x12 tiles; "),
+        text.starts_with("linear 8 times 384x3072x1024 bf16: pipelined 192x128, 16x24 tiles; "),
         "{text}"
     );
     assert!(text.contains("\nheads split in the epilogue, y [3, 8, 16, 384, 64]\n"), "{text}");
