@@ -180,6 +180,12 @@ fn explain_tells_the_kernel_and_what_is_copied() {
         text.starts_with("linear 4096x4096x4096 f32: parted (three of bf16) 128x128, 32x32 tiles"),
         "{text}"
     );
+    let text = explain(&["linear", "384", "3072", "1024", "--batch", "8", "--parts", "3", "--heads", "16"]);
+    assert!(
+        text.starts_with("linear 8 times 384x3072x1024 bf16: pipelined 192x128, 16x24 tiles; "),
+        "{text}"
+    );
+    assert!(text.contains("\nheads split in the epilogue, y [3, 8, 16, 384, 64]\n"), "{text}");
     let text = explain(&["matmul", "4096", "4096", "4096", "--dtype", "f32", "--tf32"]);
     assert!(text.starts_with("matmul 4096x4096x4096 f32: parted (two of bf16) 128x128"), "{text}");
     let text = explain(&["attention_scores", "384", "384", "64", "--heads", "128", "--mask", "keep"]);

@@ -339,6 +339,13 @@ fn products_run_by_their_names() {
     let input = folder.file("layer.safetensors", &[("x", a()), ("weight", b()), ("bias", bias())]);
     let y = &outputs("linear", &input, &folder, &["activation=relu"])["y"];
     assert_eq!(values(y), [7.5, 0.0, 0.0, 10.5]);
+    // A sequence of two rows, and two heads of one column.
+    let rows = tensor(&[1, 2, 3], &values(&a()));
+    let input = folder.file("heads.safetensors", &[("x", rows), ("weight", b()), ("bias", bias())]);
+    let y = &outputs("linear", &input, &folder, &["heads=2"])["y"];
+    assert_eq!((y.shape(), values(y)), (&[1, 1, 2, 2, 1][..], vec![7.5, -15.5, -1.5, 10.5]));
+    let y = &outputs("linear", &input, &folder, &["parts=2"])["y"];
+    assert_eq!((y.shape(), values(y)), (&[2, 1, 1, 2, 1][..], vec![7.5, -15.5, -1.5, 10.5]));
     let dy = || tensor(&[2, 2], &[1.0f32, 1.0, 1.0, 2.0]);
     let pre = tensor(&[2, 2], &[7.5f32, -1.5, -15.5, 10.5]);
     let input = folder.file("dy.safetensors", &[("x", a()), ("weight", b()), ("dy", dy()), ("pre", pre)]);

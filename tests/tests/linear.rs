@@ -4,7 +4,7 @@
 mod product;
 
 use product::{tolerance, uniform};
-use warpwright::ops::{self, Activation, Approximate, Linear, LinearBackward};
+use warpwright::ops::{self, Activation, Approximate, Heads, Linear, LinearBackward};
 use warpwright::{DType, Device, Graph, Result, Tensor, reference};
 use warpwright_tests::{
     DTYPES, POISON, Random, assert_same, assert_within, first_gpu_apart, floats, on_each_device, poisoned,
@@ -36,6 +36,23 @@ fn check(x: &Tensor, weight: &Tensor, layer: &Linear, what: &str) -> Result<()> 
     assert_same(&again.to_bytes()?, &y.to_bytes()?, &what);
     let want = reference::linear_pre(x, weight, layer)?;
     assert_within(&pre.to_f64()?, &want, |i| tolerance(dtype, k, 1.0, want[i]), &what);
+    Ok(())
+}
+
+/// [B, S, K] by a weight of P·H·D rows: the reference's numbers in the place of each, and the bits of the two operations apart.
+fn check_heads(x: &Tensor, weight: &Tensor, layer: &Linear, what: &str) -> Result<()> {
+    let (dtype, k) = (x.dtype(), weight.shape()[1]);
+    let want = reference::linear(x, weight, layer)?;
+    let shape = ops::linear_shape(x, weight, layer)?;
+    let what = format!("{what}: {:?}·{:?} {layer:?}", x.desc(), weight.desc());
+    let y = poisoned(x.device(), dtype, shape.shape(), POISON)?;
+    ops::linear_into(x, weight, layer, &y)?;
+    let allowed = |i: usize| tolerance(dtype, k, 1.0, want[i]) + of_activation(dtype, want[i]);
+    assert_within(&y.to_f64()?, &want, allowed, &what);
+    let &[parts, batch, heads, rows, width] = shape.shape() else { panic!("{what}: five dimensions") };
+    let whole = ops::linear(x, weight, &Linear { heads: None, ..*layer })?;
+    let apart = ops::split_heads(&whole.reshape(&[batch, rows, parts, heads, width])?, None)?;
+    assert_same(&y.to_bytes()?, &apart.to_bytes()?, &what);
     Ok(())
 }
 
@@ -121,6 +138,57 @@ on_each_device! {
             let (x, weight, dy, input) = (of(&[m, n])?, of(&[k, n])?, of(&[m, k])?, of(&[m, n])?);
             let layer = LinearBackward { input: Some((&input, activation)), ..Default::default() };
             check_backward(&x, &weight, &dy, &layer, "many terms")?;
+        }
+        Ok(())
+    }
+
+    /// Heads of whole packs and boxes and without, that end within a tile; sequences that do; few terms, many and none, few rows and
+    /// splits; with a bias and an activation.
+    fn heads_go_where_they_belong(device: &Device) -> Result<()> {
+        let mut random = Random::new(106);
+        // Sequences, rows, parts, heads, their columns, terms.
+        let shapes = [
+            [2, 64, 3, 2, 64, 72], [1, 128, 1, 1, 128, 64], [3, 37, 3, 2, 32, 40], [2, 50, 2, 3, 80, 136],
+            [5, 17, 3, 1, 96, 24], [2, 33, 3, 2, 8, 40], [7, 9, 2, 2, 20, 33], [19, 1, 3, 2, 64, 48],
+            [1, 5, 3, 2, 16, 64], [3, 4, 1, 2, 5, 9], [2, 9, 2, 1, 64, 2056], [2, 1, 1, 3, 32, 1544],
+            [1, 1, 3, 2, 64, 40], [2, 3, 2, 2, 8, 0], [0, 3, 2, 2, 8, 8], [2, 3, 2, 2, 0, 8],
+        ];
+        for (turn, dtype) in DTYPES.into_iter().enumerate() {
+            for (i, [batch, rows, parts, heads, width, k]) in shapes.into_iter().enumerate() {
+                let n = parts * heads * width;
+                let mut of = |shape: &[usize]| uniform(device, dtype, shape, &mut random);
+                let (x, weight, bias) = (of(&[batch, rows, k])?, of(&[n, k])?, of(&[n])?);
+                let activation = ACTIVATIONS[if i % 3 == 0 { turn + i / 3 } else { 0 } % ACTIVATIONS.len()];
+                let layer = Linear {
+                    bias: ((turn + i) % 4 != 0).then_some(&bias),
+                    activation,
+                    heads: Some(Heads { parts, heads }),
+                    ..Default::default()
+                };
+                check_heads(&x, &weight, &layer, "heads")?;
+                if i < 4 {
+                    // Sequences that are no rows of one matrix, and rows that are not read as they lie.
+                    let turned = of(&[rows, batch, k])?.transpose(0, 1)?;
+                    check_heads(&turned, &weight, &layer, "turned heads")?;
+                    let gaps = of(&[batch, rows, k + 1])?.narrow(-1, 1, k)?;
+                    check_heads(&gaps, &weight, &layer, "heads with gaps")?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Many tiles, of which blocks take several, with boxes that hold the ends of several sequences and heads.
+    fn many_heads_go_where_they_belong(device: &Device) -> Result<()> {
+        let mut random = Random::new(107);
+        let shapes = [[4, 150, 3, 5, 64, 80], [30, 20, 3, 6, 48, 72], [2, 256, 3, 2, 128, 136]];
+        for (turn, [batch, rows, parts, heads, width, k]) in shapes.into_iter().enumerate() {
+            let dtype = [DType::BF16, DType::F16, DType::BF16][turn];
+            let n = parts * heads * width;
+            let mut of = |shape: &[usize]| uniform(device, dtype, shape, &mut random);
+            let (x, weight, bias) = (of(&[batch, rows, k])?, of(&[n, k])?, of(&[n])?);
+            let heads = Some(Heads { parts, heads });
+            check_heads(&x, &weight, &Linear { bias: Some(&bias), heads, ..Default::default() }, "many")?;
         }
         Ok(())
     }
@@ -245,6 +313,21 @@ on_each_device! {
         assert_eq!(text(&x, &weight, &Linear { bias: Some(&bias), ..plain }), want);
         let want = "linear: `residual` must have shape [2, 4], where dimensions may be missing in front or be 1, got [3]";
         assert_eq!(text(&x, &weight, &Linear { residual: Some(&bias), ..plain }), want);
+        let by = |parts, heads| Linear { heads: Some(Heads { parts, heads }), ..plain };
+        assert_eq!(text(&x, &weight, &by(1, 2)), "linear: `x` must have shape [B, S, K], got [2, 3]");
+        let x3 = zeros(DType::F32, &[1, 2, 3])?;
+        assert_eq!(text(&x3, &weight, &by(3, 1)), "linear: `weight` must have shape [3·1·D, K], got [4, 3]");
+        assert_eq!(text(&x3, &weight, &by(1, usize::MAX)).split(',').next(), Some(&*format!("linear: `weight` must have shape [1·{}·D", usize::MAX)));
+        assert_eq!(text(&x3, &weight, &by(0, 2)), "linear: `parts` must be 1 or more, got 0");
+        assert_eq!(text(&x3, &weight, &by(2, 0)), "linear: `heads` must be 1 or more, got 0");
+        let residual = zeros(DType::F32, &[4])?;
+        let want = "linear: `heads` must be absent with a residual, got parts 1, heads 2";
+        assert_eq!(text(&x3, &weight, &Linear { residual: Some(&residual), ..by(1, 2) }), want);
+        let want = "linear: `heads` must be absent where the activation's operand is kept, got parts 1, heads 2";
+        assert_eq!(ops::linear_keeping(&x3, &weight, &by(1, 2)).expect_err("not kept").to_string(), want);
+        let y = zeros(DType::F32, &[1, 2, 4])?;
+        let want = "linear: `y` must have shape [1, 1, 2, 2, 2], got [1, 2, 4]";
+        assert_eq!(ops::linear_into(&x3, &weight, &by(1, 2), &y).expect_err("y is not by heads").to_string(), want);
         let dy = zeros(DType::F32, &[2, 4])?;
         let layer = LinearBackward { activation: Activation::Relu, ..Default::default() };
         let error = ops::linear_backward(&x, &weight, &dy, &layer).expect_err("pre is missing").to_string();

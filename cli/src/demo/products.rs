@@ -2,7 +2,7 @@
 
 use warpwright::ops::matmul::{Choice, Plan};
 use warpwright::ops::{
-    self, Activation, Approximate, Linear, LinearBackward, LinearGradients, MaskedSoftmax, Matmul,
+    self, Activation, Approximate, Heads, Linear, LinearBackward, LinearGradients, MaskedSoftmax, Matmul,
 };
 use warpwright::{DType, Result, Tensor, reference};
 
@@ -18,7 +18,7 @@ const ROWS: usize = 3;
 /// Random numbers are within ± this.
 const REACH: f32 = 1.0;
 
-/// A batch of products of m×k and k×n matrices; a linear layer has a batch of one.
+/// A batch of products of m×k and k×n matrices; a linear layer has a batch of one, or of sequences where it splits heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extents {
     pub batch: usize,
@@ -39,6 +39,11 @@ const LARGE: [Extents; 3] =
 /// Small enough to compare all gradients.
 const BACKWARD: [Extents; 1] = [extents(1, 384, 256, 192)];
 
+/// Sequences, their rows, and the queries, keys and values of heads: of BERT-large 16 of 64.
+const SPLIT: [Extents; 2] = [extents(2, 33, 384, 40), extents(8, 384, 3072, 1024)];
+/// Queries, keys and values.
+const PARTS: usize = 3;
+
 /// An operation with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Function {
@@ -46,6 +51,8 @@ pub enum Function {
     Matmul(bool, bool),
     /// With a bias; with a residual.
     Linear(Activation, bool),
+    /// With a bias: queries, keys and values by so many heads each.
+    LinearHeads(usize),
     /// With a bias.
     LinearBackward(Activation),
     /// Of m queries and n keys of k numbers, scaled by 1/√k.
@@ -63,14 +70,17 @@ pub fn cases(setting: &Setting, functions: &[Function]) -> Vec<Box<dyn Case>> {
     let mut cases: Vec<Box<dyn Case>> = Vec::new();
     for (turn, &function) in functions.iter().enumerate() {
         for (i, &dtype) in FLOATS.iter().enumerate() {
-            let small = SMALL[(turn + i) % SMALL.len()];
+            let by_heads = matches!(function, Function::LinearHeads(_));
+            let small = if by_heads { SPLIT[0] } else { SMALL[(turn + i) % SMALL.len()] };
             let large: &[Extents] = match function {
                 _ if !setting.gpu => &[],
+                Function::LinearHeads(_) => &SPLIT[1..],
                 Function::LinearBackward(_) => &BACKWARD,
                 _ => &LARGE,
             };
             for &extents in [small].iter().chain(large) {
-                let batched = matches!(function, Function::Matmul(..) | Function::AttentionScores);
+                let batched =
+                    by_heads || matches!(function, Function::Matmul(..) | Function::AttentionScores);
                 let batch = if batched { extents.batch } else { 1 };
                 cases.push(Box::new(ProductCase { function, extents: Extents { batch, ..extents }, dtype }));
             }
@@ -100,6 +110,7 @@ impl Function {
                 let residual = if residual { " residual" } else { "" };
                 format!("{}{residual}", activation_name(activation))
             }
+            Function::LinearHeads(heads) => format!("{PARTS}x{heads} heads"),
             Function::LinearBackward(activation) => activation_name(activation).to_owned(),
             Function::AttentionScores => "scaled".to_owned(),
         }
@@ -119,6 +130,7 @@ impl Function {
                 let residual = residual.then(|| vec![m, n]);
                 [vec![m, k], vec![n, k], vec![n]].into_iter().chain(residual).collect()
             }
+            Function::LinearHeads(_) => vec![vec![batch, m, k], vec![n, k], vec![n]],
             Function::LinearBackward(_) => vec![vec![m, k], vec![n, k], vec![m, n], vec![m, n]],
         }
     }
@@ -129,6 +141,7 @@ impl Function {
         match self {
             Function::Matmul(..) | Function::AttentionScores if batch > 1 => vec![vec![batch, m, n]],
             Function::Matmul(..) | Function::AttentionScores | Function::Linear(..) => vec![vec![m, n]],
+            Function::LinearHeads(heads) => vec![vec![PARTS, batch, heads, m, n / PARTS / heads]],
             Function::LinearBackward(_) => vec![vec![m, k], vec![n, k], vec![n]],
         }
     }
@@ -154,6 +167,9 @@ impl Function {
                     Linear { bias: Some(bias), activation, residual: residual.first(), ..Linear::default() };
                 ops::linear_into(x, weight, &parameters, y)
             }
+            (Function::LinearHeads(heads), [x, weight, bias], [y]) => {
+                ops::linear_into(x, weight, &Function::split(heads, Some(bias)), y)
+            }
             (Function::LinearBackward(activation), [x, weight, dy, pre], [dx, dweight, dbias]) => {
                 let parameters =
                     LinearBackward { activation, pre: Some(pre), bias: true, ..Default::default() };
@@ -164,6 +180,11 @@ impl Function {
             (Function::AttentionScores, [q, k], [y]) => ops::attention_scores_into(q, k, &scaled(q), y),
             _ => unreachable!("`prepare` makes the operands that `inputs` and `outputs` list"),
         }
+    }
+
+    /// The layer that splits heads.
+    fn split<'a>(heads: usize, bias: Option<&'a Tensor>) -> Linear<'a> {
+        Linear { bias, heads: Some(Heads { parts: PARTS, heads }), ..Linear::default() }
     }
 
     fn matmul(self) -> Matmul<'static> {
@@ -202,6 +223,9 @@ impl Function {
             (Function::Linear(..), [x, weight, ..]) => {
                 Ok(ops::linear_explain(x, weight, &Linear::default())?.to_string())
             }
+            (Function::LinearHeads(heads), [x, weight, ..]) => {
+                Ok(ops::linear_explain(x, weight, &Function::split(heads, None))?.to_string())
+            }
             (Function::AttentionScores, [q, k]) => {
                 Ok(ops::attention_scores::explain(q, k, &scaled(q))?.to_string())
             }
@@ -217,6 +241,9 @@ impl Function {
                 let parameters =
                     Linear { bias: Some(bias), activation, residual: residual.first(), ..Linear::default() };
                 vec![reference::linear(x, weight, &parameters)?]
+            }
+            (Function::LinearHeads(heads), [x, weight, bias]) => {
+                vec![reference::linear(x, weight, &Function::split(heads, Some(bias)))?]
             }
             (Function::LinearBackward(activation), [x, weight, dy, pre]) => {
                 let parameters =
@@ -240,7 +267,7 @@ fn tolerance(function: Function, dtype: DType, terms: usize, want: f64) -> f64 {
     let sums = 4.0 * terms as f64 * two_to(-24) + two_to(-19);
     let half_bit = super::deviation::half_bit(dtype);
     let more = match function {
-        Function::Matmul(..) => 0.0,
+        Function::Matmul(..) | Function::LinearHeads(_) => 0.0,
         // Scores are within some ±2, and rounded: so is the exponential's argument.
         Function::AttentionScores => want * (4.0 * half_bit + two_to(-18)),
         Function::Linear(..) if dtype == DType::F32 => 0.0,
@@ -335,7 +362,9 @@ impl Prepared for Product {
             let at = sample * (self.extents.m - 1) / (ROWS - 1);
             let along_m = |(i, tensor): (usize, &Tensor)| match (self.function, i) {
                 (Function::Matmul(true, _), 0) => tensor.narrow(-1, at, 1),
-                (Function::Matmul(..) | Function::AttentionScores, 0) => tensor.narrow(-2, at, 1),
+                (Function::Matmul(..) | Function::AttentionScores | Function::LinearHeads(_), 0) => {
+                    tensor.narrow(-2, at, 1)
+                }
                 (Function::Linear(..), 0 | 3) => tensor.narrow(0, at, 1),
                 _ => Ok(tensor.clone()),
             };

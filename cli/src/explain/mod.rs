@@ -20,7 +20,7 @@ enum Op {
     /// The kernel, tiles and splits of a product of matrices
     Matmul(products::Args),
     /// The same of a linear layer
-    Linear(products::Args),
+    Linear(products::LinearArgs),
     /// Whether the probabilities of attention are one kernel, and its tiles
     #[command(name = "attention_scores")]
     AttentionScores(attention_scores::Args),

@@ -1,13 +1,14 @@
 //! `explain matmul` and `explain linear`.
 
 use warpwright::ops::matmul::{Matmul, Plan, explain};
-use warpwright::ops::{Linear, linear_explain};
+use warpwright::ops::{Linear, linear_explain, linear_shape};
 
 use warpwright::{Desc, Device, Result};
 
 use crate::bench::args::Type;
 use crate::device::DeviceArgs;
 use crate::error::CliError;
+use crate::ops::linear::heads_of;
 use crate::output;
 
 #[derive(clap::Args)]
@@ -37,17 +38,30 @@ pub struct Args {
     device: DeviceArgs,
 }
 
+#[derive(clap::Args)]
+pub struct LinearArgs {
+    #[command(flatten)]
+    product: Args,
+    /// Parts that the result's heads are of, 3 for queries, keys and values; a sequence has M rows
+    #[arg(long)]
+    parts: Option<usize>,
+    /// Heads of a part that the result is split into
+    #[arg(long)]
+    heads: Option<usize>,
+}
+
 impl Args {
     fn matrix(&self, device: &Device, rows: usize, cols: usize) -> Result<Desc> {
         Desc::new(device, self.dtype.dtype(), &[self.batch, rows, cols])
     }
 
-    fn print(&self, name: &str, plan: &Plan) -> Result<(), CliError> {
+    /// `more` is a line of its own.
+    fn print(&self, name: &str, plan: &Plan, more: &str) -> Result<(), CliError> {
         let Args { m, n, k, batch, dtype, .. } = self;
         let batch = if *batch == 1 { String::new() } else { format!("{batch} times ") };
         let dtype = dtype.dtype();
         output::print(&format!(
-            "{name} {batch}{m}x{n}x{k} {dtype}: {plan}\nby the model {:.1} us",
+            "{name} {batch}{m}x{n}x{k} {dtype}: {plan}\n{more}by the model {:.1} us",
             plan.microseconds
         ))
     }
@@ -64,12 +78,21 @@ pub fn matmul(args: &Args) -> Result<(), CliError> {
         tf32: args.tf32,
         ..Matmul::default()
     };
-    args.print("matmul", &explain(&a, &b, &parameters)?)
+    args.print("matmul", &explain(&a, &b, &parameters)?, "")
 }
 
-pub fn linear(args: &Args) -> Result<(), CliError> {
+pub fn linear(args: &LinearArgs) -> Result<(), CliError> {
+    let LinearArgs { product: args, parts, heads } = args;
     let device = args.device.open()?;
     let x = args.matrix(&device, args.m, args.k)?;
     let weight = Desc::new(&device, args.dtype.dtype(), &[args.n, args.k])?;
-    args.print("linear", &linear_explain(&x, &weight, &Linear { tf32: args.tf32, ..Linear::default() })?)
+    let heads = heads_of(*parts, *heads);
+    let layer = Linear { tf32: args.tf32, heads, ..Linear::default() };
+    let more = match heads {
+        Some(_) => {
+            format!("heads split in the epilogue, y {:?}\n", linear_shape(&x, &weight, &layer)?.shape())
+        }
+        None => String::new(),
+    };
+    args.print("linear", &linear_explain(&x, &weight, &layer)?, &more)
 }

@@ -1,6 +1,6 @@
 //! `linear` and `linear_backward` on the command line.
 
-use warpwright::ops::{self, Activation, Approximate, Linear, LinearBackward};
+use warpwright::ops::{self, Activation, Approximate, Heads, Linear, LinearBackward};
 
 use super::parameters::{Kind, ParameterSpec, Parameters};
 use super::tensors::Tensors;
@@ -17,6 +17,7 @@ const FORWARDS: &[Function] = &[
     Function::Linear(Activation::None, true),
     Function::Linear(Activation::Gelu(Approximate::None), false),
     Function::Linear(Activation::Relu, false),
+    Function::LinearHeads(16),
 ];
 
 const BACKWARDS: &[Function] = &[Function::LinearBackward(GELU)];
@@ -28,9 +29,23 @@ const ACTIVATION: ParameterSpec = ParameterSpec {
     about: "behind the bias",
 };
 
+const PARTS: ParameterSpec = ParameterSpec {
+    name: "parts",
+    kind: Kind::Unsigned,
+    default: "none, or 1 with heads",
+    about: "what the heads are of: 3 for queries, keys and values",
+};
+
+const HEADS: ParameterSpec = ParameterSpec {
+    name: "heads",
+    kind: Kind::Unsigned,
+    default: "none, or 1 with parts",
+    about: "of a part: y is [P, B, H, S, D] for x [B, S, K]",
+};
+
 pub static OP: Op = Op {
     name: "linear",
-    summary: "act(x*weight^T + bias) + residual",
+    summary: "act(x*weight^T + bias) + residual; heads split",
     dtypes: FLOATS,
     inputs: &[
         tensor("x", "f32, f16 or bf16", "[.., K]", "any shape with a last dimension"),
@@ -38,8 +53,8 @@ pub static OP: Op = Op {
         optional("bias", "x's type", "[N]", "added to each row"),
         optional("residual", "x's type", "[.., N]", "added at last; broadcasts"),
     ],
-    outputs: &[tensor("y", "x's type", "[.., N]", "the result")],
-    parameters: &[ACTIVATION, super::matmul::TF32],
+    outputs: &[tensor("y", "x's type", "[.., N]", "the result; by heads [P, B, H, S, D]")],
+    parameters: &[ACTIVATION, super::matmul::TF32, PARTS, HEADS],
     family: "matmul",
     run,
     cases: |setting| demo::products::cases(setting, FORWARDS),
@@ -78,10 +93,27 @@ pub fn activation(parameters: &Parameters) -> Activation {
     }
 }
 
+/// The heads that were asked for.
+fn heads(parameters: &Parameters) -> Option<Heads> {
+    let given = |spec: &ParameterSpec| parameters.unsigned(spec.name);
+    heads_of(given(&PARTS).map(saturated), given(&HEADS).map(saturated))
+}
+
+/// So many that no tensor has them, where they are too many to count.
+fn saturated(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+/// Of parts and heads: where one is given, the other is 1 unless it is, too.
+pub fn heads_of(parts: Option<usize>, heads: Option<usize>) -> Option<Heads> {
+    (parts.is_some() || heads.is_some())
+        .then(|| Heads { parts: parts.unwrap_or(1), heads: heads.unwrap_or(1) })
+}
+
 fn run(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> {
     let (bias, residual) = (tensors.get("bias"), tensors.get("residual"));
     let tf32 = super::matmul::tf32(parameters);
-    let layer = Linear { bias, activation: activation(parameters), residual, tf32 };
+    let layer = Linear { bias, activation: activation(parameters), residual, tf32, heads: heads(parameters) };
     Ok(vec![("y", ops::linear(tensors.require("x")?, tensors.require("weight")?, &layer)?)])
 }
 

@@ -37,9 +37,47 @@ impl Divisor {
     }
 }
 
+/// A divisor of 31-bit dividends: `n / d = (2·n · magic >> 32) >> shift`, exact for n < 2^31 and 1 ≤ d < 2^31, with the magic of a [`Divisor`].
+/// A shift of 32 bits takes any number as it is; of that of 64 bits kernels that stay for several tiles keep the last bits in a register of
+/// which there are few.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortDivisor {
+    value: u32,
+    magic: u32,
+    shift: u32,
+}
+
+impl ShortDivisor {
+    /// Divides by 1.
+    pub const ONE: ShortDivisor = ShortDivisor { value: 1, magic: 1 << 31, shift: 0 };
+
+    /// Precomputes; `None` unless 1 ≤ `value` < 2^31.
+    pub const fn new(value: u32) -> Option<ShortDivisor> {
+        match Divisor::new(value) {
+            Some(Divisor { value, magic, shift }) => Some(ShortDivisor { value, magic, shift: shift - 31 }),
+            None => None,
+        }
+    }
+
+    /// The divisor.
+    #[inline(always)]
+    pub const fn value(self) -> u32 {
+        self.value
+    }
+
+    /// Quotient and remainder of `n` < 2^31.
+    #[inline(always)]
+    pub fn div_rem(self, n: u32) -> (u32, u32) {
+        let high = (((2 * n) as u64 * self.magic as u64) >> 32) as u32;
+        let quotient = crate::imp::bits::shift_right(high, self.shift);
+        (quotient, n.wrapping_sub(quotient.wrapping_mul(self.value)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Divisor;
+    use super::{Divisor, ShortDivisor};
 
     #[test]
     fn agrees_with_hardware_division_at_the_edges() {
@@ -50,15 +88,19 @@ mod tests {
         let powers = (0..31).flat_map(|k| [1u32 << k, (1u32 << k) + 1, (1u32 << k).max(2) - 1]);
         for d in (1..2000).chain(powers).filter(|&d| d < 1 << 31) {
             let divisor = Divisor::new(d).expect("in range");
+            let short = ShortDivisor::new(d).expect("in range");
             for n in interesting(d).into_iter().filter(|&n| n < 1 << 31) {
                 assert_eq!(divisor.div_rem(n), (n / d, n % d), "{n} / {d}");
+                assert_eq!(short.div_rem(n), (n / d, n % d), "{n} / {d}");
             }
         }
     }
 
     #[test]
     fn refuses_divisors_without_a_quotient() {
-        assert_eq!(Divisor::new(0), None);
-        assert_eq!(Divisor::new(1 << 31), None);
+        for value in [0, 1 << 31] {
+            assert_eq!((Divisor::new(value), ShortDivisor::new(value)), (None, None));
+        }
+        assert_eq!(ShortDivisor::new(1), Some(ShortDivisor::ONE));
     }
 }

@@ -38,7 +38,7 @@ pub fn linear_pre(x: &Tensor, weight: &Tensor, parameters: &Linear) -> Result<Ve
     Ok(out)
 }
 
-/// The result of [`ops::linear()`], row-major.
+/// The result of [`ops::linear()`], row-major; by heads if so.
 pub fn linear(x: &Tensor, weight: &Tensor, parameters: &Linear) -> Result<Vec<f64>> {
     let y = ops::linear_shape(x, weight, parameters)?;
     let pre = linear_pre(x, weight, parameters)?;
@@ -47,7 +47,24 @@ pub fn linear(x: &Tensor, weight: &Tensor, parameters: &Linear) -> Result<Vec<f6
         let residual = residual.expand(y.shape())?.to_f64()?;
         out.iter_mut().zip(residual).for_each(|(out, residual)| *out += residual);
     }
-    Ok(out)
+    Ok(if parameters.heads.is_some() { by_heads(&out, y.shape()) } else { out })
+}
+
+/// The numbers of [B, S, P, H, D] in the order of `[P, B, H, S, D]`, the shape.
+fn by_heads(numbers: &[f64], shape: &[usize]) -> Vec<f64> {
+    let &[parts, sequences, heads, length, width] = shape else { unreachable!("what `linear_shape` gives") };
+    let mut out = Vec::with_capacity(numbers.len());
+    for part in 0..parts {
+        for sequence in 0..sequences {
+            for head in 0..heads {
+                for row in 0..length {
+                    let line = ((sequence * length + row) * parts + part) * heads + head;
+                    out.extend_from_slice(&numbers[line * width..][..width]);
+                }
+            }
+        }
+    }
+    out
 }
 
 /// The results of [`ops::linear_backward()`], row-major.

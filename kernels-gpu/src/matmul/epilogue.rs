@@ -3,8 +3,11 @@
 use core::marker::PhantomData;
 
 use cuda_std::bits;
+use cuda_std::divide::ShortDivisor;
 use cuda_std::float::{fma, max_nan};
 use cuda_std::prelude::*;
+#[cfg(feature = "matmul_hopper")]
+use cuda_std::tma::TensorMap;
 
 use super::Matrix;
 use super::place::Place;
@@ -67,6 +70,45 @@ pub struct Epilogue {
     pub activation: u32,
     /// Of [`flag`].
     pub flags: u32,
+    /// How columns and rows of the result are split, if they are.
+    pub heads: Heads,
+}
+
+/// A result [sequences·length, parts·count·width] that lies as [parts, sequences, count, length, width]: the queries, keys and values of
+/// attention. From row to row of a sequence it is `out.row`, and from sequence to sequence, of which each part has as many, `out.inner`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Heads {
+    /// From a head to the next.
+    pub step: i64,
+    /// Columns of a head.
+    pub width: ShortDivisor,
+    /// Heads of a part.
+    pub count: ShortDivisor,
+    /// Rows of a sequence.
+    pub length: ShortDivisor,
+    /// Sequences: 0 where the result is not split. With heads there is nothing beside it.
+    pub sequences: u32,
+}
+
+impl Heads {
+    /// Whether there are any.
+    #[inline(always)]
+    pub fn are_split(&self) -> bool {
+        self.sequences != 0
+    }
+}
+
+impl Default for Heads {
+    fn default() -> Self {
+        Heads {
+            step: 0,
+            width: ShortDivisor::ONE,
+            count: ShortDivisor::ONE,
+            length: ShortDivisor::ONE,
+            sequences: 0,
+        }
+    }
 }
 
 impl Epilogue {
@@ -76,6 +118,44 @@ impl Epilogue {
         let of = if self.flags & flag::ADDEND != 0 { self.addend } else { self.aux };
         let number = |step: i64, number: u32| if step != 0 { number as i32 } else { 0 };
         [number(of.inner, place.inner), number(of.outer, place.outer)]
+    }
+
+    /// Stores a box of `rows`×`cols` results from (row, col) on, where `leads` holds, once for each head of each sequence that it touches:
+    /// as a box that may begin before them, at coordinates below 0, and end behind them, of which what is outside is not written.
+    ///
+    /// # Safety
+    /// As [`Shared::store_box_if`]; the map is of the result, [width, length, count, parts·sequences] from the innermost on.
+    #[cfg(feature = "matmul_hopper")]
+    #[inline(always)]
+    pub(super) unsafe fn store_heads<T: Copy>(
+        &self,
+        tile: Shared<T>,
+        out: TensorMap,
+        place: Place,
+        (row, col): (u32, u32),
+        (rows, cols): (u32, u32),
+        leads: bool,
+    ) {
+        let heads = &self.heads;
+        let (mut head, along) = heads.width.div_rem(col);
+        let mut along = along as i32;
+        // The same in all lanes.
+        while along > -(cols as i32) && head * heads.width.value() < self.n {
+            let (part, number) = heads.count.div_rem(head);
+            let before = place.inner + part * heads.sequences;
+            // Anew each time: there are no registers to keep it in.
+            let (mut sequence, down) = heads.length.div_rem(bits::pinned(row));
+            let mut down = down as i32;
+            while down > -(rows as i32) && sequence * heads.length.value() < self.m {
+                let at = [along, down, number as i32, (before + sequence) as i32];
+                // SAFETY: the caller's contract.
+                unsafe { tile.store_box_if(leads, 0, out, at) };
+                down -= heads.length.value() as i32;
+                sequence += 1;
+            }
+            along -= heads.width.value() as i32;
+            head += 1;
+        }
     }
 }
 
@@ -135,6 +215,22 @@ impl<T: Float> Finish<T> {
     #[inline(always)]
     fn has(&self, flag: u32) -> bool {
         self.p.flags & flag != 0
+    }
+
+    /// Where the result has the element.
+    #[inline(always)]
+    fn at(&self, row: u32, col: u32) -> usize {
+        let (out, heads) = (&self.p.out, &self.p.heads);
+        let at = if heads.are_split() {
+            let (head, along) = heads.width.div_rem(col);
+            let (part, head) = heads.count.div_rem(head);
+            let (sequence, row) = heads.length.div_rem(row);
+            let sequence = part as i64 * heads.sequences as i64 + sequence as i64;
+            sequence * out.inner + head as i64 * heads.step + row as i64 * out.row + along as i64
+        } else {
+            row as i64 * out.row + col as i64
+        };
+        at as usize
     }
 
     /// Whether results go out in whole packs; if not, neighbours are best finished by neighbouring lanes.
@@ -211,13 +307,13 @@ impl<T: Float> Finish<T> {
             }
             if self.has(flag::WIDE) {
                 let out = GlobalMut::<f32>::from_raw(t.out.raw());
-                out.set_pack_if(true, at(p.out), pack::<f32>(values));
+                out.set_pack_if(true, self.at(row, col), pack::<f32>(values));
                 if const { T::PER_PACK == PACK } {
                     let [_, _, _, _, a, b, c, d] = values.map(f32::to_bits);
-                    out.set_pack_if(true, at(p.out) + 4, [a, b, c, d]);
+                    out.set_pack_if(true, self.at(row, col) + 4, [a, b, c, d]);
                 }
             } else {
-                t.out.set_pack_if(true, at(p.out), pack::<T>(values));
+                t.out.set_pack_if(true, self.at(row, col), pack::<T>(values));
             }
         }
     }
@@ -243,9 +339,9 @@ impl<T: Float> Finish<T> {
                 value = fma(p.beta, t.addend.get(at(p.addend)).to_f32(), value);
             }
             if self.has(flag::WIDE) {
-                GlobalMut::<f32>::from_raw(t.out.raw()).set(at(p.out), value);
+                GlobalMut::<f32>::from_raw(t.out.raw()).set(self.at(row, col), value);
             } else {
-                t.out.set(at(p.out), T::from_f32(value));
+                t.out.set(self.at(row, col), T::from_f32(value));
             }
         }
     }
@@ -297,11 +393,11 @@ impl<T: Float> Finish<T> {
             if self.has(flag::WIDE) {
                 let out = GlobalMut::<f32>::from_raw(t.out.raw());
                 for i in 0..N {
-                    out.set_if(exists(i), at(p.out, i), values[i]);
+                    out.set_if(exists(i), self.at(row + i as u32 * step, col), values[i]);
                 }
             } else {
                 for i in 0..N {
-                    t.out.set_if(exists(i), at(p.out, i), T::from_f32(values[i]));
+                    t.out.set_if(exists(i), self.at(row + i as u32 * step, col), T::from_f32(values[i]));
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Products of matrices with what models do behind them in the same pass.
 //!
 //! out[m,n] = act(alpha·Σ_k a[m,k]·b[n,k] + bias[n]) + beta·addend[m,n], or with the slope of an activation at
-//! aux[m,n] in place of its value, for each product of a batch. Sums are in f32, of f16, bf16 or f32 operands. Here b has
+//! aux[m,n] in place of its value, for each product of a batch; columns may go out by the head of attention that they are of ([`Heads`]). Sums are in f32, of f16, bf16 or f32 operands. Here b has
 //! its rows along n, as the weight of a linear layer has; strides make any other matrix of it.
 //!
 //! | kernel | operands | for |
@@ -69,7 +69,7 @@ mod tf32_tiles;
 pub use alignment::*;
 #[cfg(feature = "matmul_hopper")]
 pub use clusters::*;
-pub use epilogue::{Epilogue, activation, flag};
+pub use epilogue::{Epilogue, Heads, activation, flag};
 #[cfg(feature = "matmul")]
 pub use f32_tiles::*;
 #[cfg(feature = "matmul")]

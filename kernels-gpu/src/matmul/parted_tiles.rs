@@ -328,7 +328,12 @@ impl Own {
                 warp::sync_warp(u32::MAX);
                 let outer = place.outer + place.split;
                 let at = [col as i32, self.row as i32, place.inner as i32, outer as i32];
-                staged.store_box_if(self.lane == 0 && col < p.n && self.row < p.m, 0, out, at);
+                let leads = self.lane == 0;
+                if p.heads.are_split() {
+                    p.store_heads(staged, out, place, (self.row, col), (ROWS_OF_WARP, BOX), leads);
+                } else {
+                    staged.store_box_if(leads && col < p.n && self.row < p.m, 0, out, at);
+                }
                 tma::commit_stores();
             }
         }

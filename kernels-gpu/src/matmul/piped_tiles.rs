@@ -23,7 +23,7 @@
 
 use super::Product;
 use super::consumer::{CHUNK, CHUNK_BYTES, Finisher, GROUP_ROWS, PACKS, ROOM_BYTES, WARPS, chunks_of_slot};
-use super::epilogue::{Finish, Tensors, flag};
+use super::epilogue::{Epilogue, Finish, Tensors, flag};
 use super::part::{PIPELINED_DEPTH, Part, multiply};
 use super::place::Place;
 use super::ring::Ring;
@@ -257,9 +257,13 @@ pub unsafe fn pipelined<
                     turn,
                 );
             } else {
-                finisher.finish(&sums, Finish::new(tensors, &p.epilogue, place), p.epilogue.n);
+                // A shuffle as above, so that what comes of the flags is not kept from tile to tile by those who do not come here.
+                let flags = warp::warp_shuffle_idx(u32::MAX, p.epilogue.flags, lane, 32).0;
+                let epilogue = Epilogue { flags, ..p.epilogue };
+                finisher.finish(&sums, Finish::new(tensors, &epilogue, place), p.epilogue.n);
             }
-            index += thread::grid_dim_x();
+            // The grid's own extent would take a register.
+            index += p.blocks.blocks;
         }
         tma::wait_stores_read::<0>();
     }

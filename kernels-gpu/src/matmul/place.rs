@@ -1,7 +1,7 @@
 //! Which tile of which product a block computes.
 
 use cuda_std::bits;
-use cuda_std::divide::Divisor;
+use cuda_std::divide::ShortDivisor;
 use cuda_std::thread;
 
 use super::Matrix;
@@ -15,19 +15,21 @@ pub const BAND: u32 = 8;
 #[derive(Clone, Copy, Debug)]
 pub struct Blocks {
     /// Tiles of a product.
-    pub tiles: Divisor,
+    pub tiles: ShortDivisor,
     /// Tiles of a band.
-    pub band: Divisor,
+    pub band: ShortDivisor,
     /// Rows of tiles of the last band.
-    pub last: Divisor,
+    pub last: ShortDivisor,
     /// Parts of a sum.
-    pub splits: Divisor,
+    pub splits: ShortDivisor,
     /// Products of the batch's inner dimension.
-    pub inner: Divisor,
+    pub inner: ShortDivisor,
     /// Rows of tiles.
     pub rows: u32,
     /// Tiles of all splits of all products.
     pub total: u32,
+    /// Blocks of the grid, which may be fewer where each takes several tiles.
+    pub blocks: u32,
 }
 
 /// A block's work.

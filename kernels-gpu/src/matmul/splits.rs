@@ -41,7 +41,7 @@ plain_parameter!(Partials);
 ///
 /// # Safety
 /// The tensors are as `p` says; the grid has a thread for each pack.
-#[kernel(family = "matmul", types = [f32, f16, bf16], instances = [{ ; threads: 128 }])]
+#[kernel(family = "matmul", types = [f32, f16, bf16], instances = [{ ; threads: 128, min_blocks: 8 }])]
 pub unsafe fn reduce<T: Float>(
     partials: Global<f32>,
     bias: Global<T>,

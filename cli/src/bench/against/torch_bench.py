@@ -407,16 +407,20 @@ ACTIVATIONS = {
 
 def linear(case):
     """The shape is [.., m, n, k]. Beside the whole, the product alone."""
-    *_, m, n, k = case.shape
+    *batch, m, n, k = case.shape
     activate, residual = ACTIVATIONS[case.get("activation", "none")], case.get("residual", False)
+    heads = case.get("heads")
 
     def function(x, weight, bias, added):
         y = activate(F.linear(x, weight, bias))
+        if heads:
+            # Queries, keys and values of sequences, each by heads.
+            return y.view(*batch, m, 3, heads, -1).permute(2, 0, 3, 1, 4).contiguous()
         return y + added if residual else y
 
     def arguments():
         added = case.numbers(m, n) if residual else None
-        return case.numbers(m, k), case.numbers(n, k), case.numbers(n), added
+        return case.numbers(*batch, m, k), case.numbers(n, k), case.numbers(n), added
 
     return Work(function, case.each(arguments), product=lambda x, weight, *_: F.linear(x, weight))
 

@@ -28,6 +28,9 @@ const DECODE: [Extents; 3] =
 const HEAD: Extents = extents(1, 8192, 50304, 768);
 /// The scores of BERT-large's heads, and their values.
 const HEADS: [Extents; 2] = [extents(128, 384, 384, 64), extents(128, 384, 64, 384)];
+/// Sequences, their rows, and BERT-large's queries, keys and values; of 197 rows, as ViT's patches are, which end within tiles.
+const SPLIT: [Extents; 2] = [extents(8, 384, 3072, 1024), extents(16, 197, 3072, 1024)];
+const SMALL_SPLIT: Extents = extents(2, 16, 384, 64);
 /// A step of a recurrent layer, of which the last has rows that are no whole packs.
 const STEPS: [Extents; 3] =
     [extents(1, 64, 1024, 1024), extents(1, 64, 3072, 1024), extents(1, 32, 1950, 650)];
@@ -60,6 +63,7 @@ const LARGEST_F32: usize = 4096 * 4096 * 4096;
 fn shapes(function: Function, quick: bool) -> Vec<Extents> {
     let mut shapes = vec![SMALL];
     match function {
+        Function::LinearHeads(_) => return [SMALL_SPLIT].into_iter().chain(SPLIT).collect(),
         Function::Matmul(false, true) if quick => shapes.extend([LAYERS[1], LAYERS[3], DECODE[0]]),
         Function::Matmul(false, true) => {
             shapes.extend(LAYERS);
@@ -115,6 +119,7 @@ fn case(op: &'static str, function: Function, e: Extents, dtype: DType, note: &s
         Function::Linear(activation, residual) => {
             case.torch([("activation", activation_name(activation).into()), ("residual", residual.into())])
         }
+        Function::LinearHeads(heads) => case.torch([("heads", heads.into())]),
         Function::LinearBackward(activation) => {
             case.torch([("activation", activation_name(activation).into())])
         }

@@ -16,6 +16,20 @@ pub fn opaque(mut word: u32) -> u32 {
     word
 }
 
+/// `word >> by`, 0 from 32 on.
+#[inline(always)]
+pub fn shift_right(word: u32, by: u32) -> u32 {
+    let shifted: u32;
+    // SAFETY: arithmetic.
+    unsafe {
+        core::arch::asm!(
+            "shr.u32 {}, {}, {};", out(reg32) shifted, in(reg32) word, in(reg32) by,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    shifted
+}
+
 #[inline(always)]
 pub fn pinned(mut word: u32) -> u32 {
     // SAFETY: a comment. Not pure, so that it stays where it is.

@@ -8,6 +8,11 @@ pub fn prmt(a: u32, b: u32, selector: u32) -> u32 {
     u32::from_le_bytes([0, 4, 8, 12].map(|shift| pick(selector >> shift & 15)))
 }
 #[inline(always)]
+pub fn shift_right(word: u32, by: u32) -> u32 {
+    word.checked_shr(by).unwrap_or(0)
+}
+
+#[inline(always)]
 pub fn pinned(word: u32) -> u32 {
     word
 }

@@ -52,6 +52,18 @@ pub struct Linear<'a, D = Tensor> {
     pub residual: Option<&'a D>,
     /// Round operands in f32 to tf32, as [`Matmul::tf32`](super::Matmul::tf32).
     pub tf32: bool,
+    /// Write the result by heads of attention, on its way out: x is `[B, S, K]` then, and y `[P, B, H, S, D]`. Not together with a residual, nor
+    /// where the activation's operand is kept.
+    pub heads: Option<Heads>,
+}
+
+/// The heads that the columns of a projection are split into: N is P·H·D, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// P: 3 for queries, keys and values.
+    pub parts: usize,
+    /// H, of each part.
+    pub heads: usize,
 }
 
 // By hand, since a derive would want `D: Copy`, and a tensor is not.
@@ -64,7 +76,7 @@ impl<D> Copy for Linear<'_, D> {}
 
 impl<D> Default for Linear<'_, D> {
     fn default() -> Self {
-        Linear { bias: None, activation: Activation::None, residual: None, tf32: false }
+        Linear { bias: None, activation: Activation::None, residual: None, tf32: false, heads: None }
     }
 }
 
@@ -86,11 +98,28 @@ impl<D> Default for Linear<'_, D> {
 /// # Ok::<(), warpwright::Error>(())
 /// ```
 ///
+/// With [`Linear::heads`] the numbers are those of [`split_heads`](super::split_heads()) of the result viewed as `[B, S, P, H, D]`, and the same
+/// bits, but go there in the same pass: `[P, B, H, S, D]`, contiguous, for x `[B, S, K]`. [`merge_heads`](super::merge_heads()) of their gradient is
+/// the dy of [`linear_backward`].
+///
+/// ```
+/// use warpwright::{Device, Tensor, ops::{self, Heads, Linear}};
+///
+/// let device = Device::cpu();
+/// let x = Tensor::from_slice(&device, &[1, 2, 1], &[1.0f32, 10.0])?;
+/// let weight = Tensor::from_slice(&device, &[4, 1], &[1.0f32, 2.0, 3.0, 4.0])?;
+/// let layer = Linear { heads: Some(Heads { parts: 1, heads: 2 }), ..Default::default() };
+/// let y = ops::linear(&x, &weight, &layer)?;
+/// assert_eq!(y.shape(), [1, 1, 2, 2, 2]);
+/// assert_eq!(y.to_vec::<f32>()?, [1.0, 2.0, 10.0, 20.0, 3.0, 4.0, 30.0, 40.0]);
+/// # Ok::<(), warpwright::Error>(())
+/// ```
+///
 /// # Errors
-/// As [`matmul`](super::matmul()).
+/// As [`matmul`](super::matmul()); with heads also [`Parameter`](Error::Parameter) for none, and with a residual.
 pub fn linear(x: &Tensor, weight: &Tensor, parameters: &Linear) -> Result<Tensor> {
     let problem = problem(x, weight, parameters)?;
-    let y = output(x, &problem, weight)?;
+    let y = output(x, &problem)?;
     forward(&problem, x, weight, parameters, None, &y)?;
     Ok(y)
 }
@@ -100,7 +129,7 @@ pub fn linear_into(x: &Tensor, weight: &Tensor, parameters: &Linear, y: &Tensor)
     let problem = problem(x, weight, parameters)?;
     let inputs: Vec<&Tensor> =
         [x, weight].into_iter().chain(parameters.bias).chain(parameters.residual).collect();
-    check_output(OP, "y", y, &described(x, weight)?, &inputs)?;
+    check_output(OP, "y", y, &described(x.desc(), &problem)?, &inputs)?;
     forward(&problem, x, weight, parameters, None, &y.adopted(x.device(), OP, "y")?)?;
     if y.device().same_stream(x.device()) { Ok(()) } else { y.device().wait_for(x.device(), OP) }
 }
@@ -109,18 +138,20 @@ pub fn linear_into(x: &Tensor, weight: &Tensor, parameters: &Linear, y: &Tensor)
 /// the same pass.
 ///
 /// # Errors
-/// As [`linear`].
+/// As [`linear`]; [`Parameter`](Error::Parameter) with heads.
 pub fn linear_keeping(x: &Tensor, weight: &Tensor, parameters: &Linear) -> Result<(Tensor, Tensor)> {
     let problem = problem(x, weight, parameters)?;
-    let (y, pre) = (output(x, &problem, weight)?, output(x, &problem, weight)?);
+    if let Some(heads) = parameters.heads {
+        return heads.refused("where the activation's operand is kept");
+    }
+    let (y, pre) = (output(x, &problem)?, output(x, &problem)?);
     forward(&problem, x, weight, parameters, Some(&pre), &y)?;
     Ok((y, pre))
 }
 
 /// Checks the arguments of [`linear`] without computing; gives y.
 pub fn linear_shape<D: Described>(x: &D, weight: &D, parameters: &Linear<D>) -> Result<Desc> {
-    problem(x, weight, parameters)?;
-    described(x, weight)
+    described(x.described(), &problem(x, weight, parameters)?)
 }
 
 /// How [`linear`] would go about it, for operands that start at multiples of 16 bytes.
@@ -128,17 +159,45 @@ pub fn linear_explain<D: Described>(x: &D, weight: &D, parameters: &Linear<D>) -
     Ok(problem(x, weight, parameters)?.plan())
 }
 
-/// `[.., N]`.
-fn described<D: Described>(x: &D, weight: &D) -> Result<Desc> {
-    let (x, weight) = (x.described(), weight.described());
-    let mut shape = x.shape().to_vec();
-    shape.pop();
-    shape.extend(weight.shape().first());
+/// `[.., N]`, or `[P, B, H, S, D]`.
+fn described(x: &Desc, problem: &Problem) -> Result<Desc> {
+    let shape = match problem.heads {
+        Some(of) => vec![of.parts, of.sequences, of.count, of.length, of.width],
+        None => x.shape()[..x.rank() - 1].iter().copied().chain([problem.factors.n]).collect(),
+    };
     Desc::contiguous(OP, x.device(), x.dtype(), &shape)
 }
 
-fn output(x: &Tensor, problem: &Problem, weight: &Tensor) -> Result<Tensor> {
-    Tensor::uninit(x.device(), problem.y.dtype(), described(x, weight)?.shape())
+fn output(x: &Tensor, problem: &Problem) -> Result<Tensor> {
+    Tensor::uninit(x.device(), problem.y.dtype(), described(x.desc(), problem)?.shape())
+}
+
+impl Heads {
+    fn refused<T>(self, when: &str) -> Result<T> {
+        let got = format!("parts {}, heads {}", self.parts, self.heads);
+        Err(Error::Parameter { op: OP, arg: "heads", required: format!("absent {when}"), got })
+    }
+
+    /// Of x and a weight of `n` rows.
+    fn split(self, x: &Desc, weight: &Desc, n: usize) -> Result<matmul::Heads> {
+        let Heads { parts, heads } = self;
+        for (arg, value) in [("parts", parts), ("heads", heads)] {
+            if value == 0 {
+                let (required, got) = ("1 or more".to_owned(), value.to_string());
+                return Err(Error::Parameter { op: OP, arg, required, got });
+            }
+        }
+        let &[sequences, length, _] = x.shape() else {
+            let (required, got) = ("[B, S, K]".to_owned(), x.shape().to_vec());
+            return Err(Error::Shape { op: OP, arg: "x", required, got });
+        };
+        let all = parts.checked_mul(heads).filter(|&all| n.is_multiple_of(all));
+        let Some(all) = all else {
+            let (required, got) = (format!("[{parts}·{heads}·D, K]"), weight.shape().to_vec());
+            return Err(Error::Shape { op: OP, arg: "weight", required, got });
+        };
+        Ok(matmul::Heads { parts, sequences, count: heads, length, width: n / all })
+    }
 }
 
 /// The factors of x `[.., K]` and weight `[N, K]`: the last dimension but one of x is that of the rows.
@@ -163,10 +222,12 @@ fn problem<D: Described>(x: &D, weight: &D, parameters: &Linear<D>) -> Result<Pr
         check_bias(OP, "bias", bias.described(), factors.n, x)?;
     }
     let epilogue = matmul::Epilogue { activation: parameters.activation.number(), ..Default::default() };
-    let problem = Problem::new(OP, factors, epilogue, factors.dtype, x.device())?;
-    match parameters.residual {
-        Some(residual) => problem.with_addend("residual", residual.described()),
-        None => Ok(problem),
+    let heads = parameters.heads.map(|heads| heads.split(x, weight, factors.n)).transpose()?;
+    let problem = Problem { heads, ..Problem::new(OP, factors, epilogue, factors.dtype, x.device())? };
+    match (parameters.residual, parameters.heads) {
+        (Some(_), Some(heads)) => heads.refused("with a residual"),
+        (Some(residual), None) => problem.with_addend("residual", residual.described()),
+        (None, _) => Ok(problem),
     }
 }
 

@@ -1,6 +1,6 @@
 //! From problem to launches.
 
-use cuda_std::divide::Divisor;
+use cuda_std::divide::{Divisor, ShortDivisor};
 use cuda_std::global::RawView;
 use cuda_std::kernel::Kernel;
 use cuda_std::tma::TensorMap;
@@ -11,7 +11,7 @@ use super::layout::{Copied, Layout, lines};
 use super::maps;
 use super::parted::Whole;
 use super::plan::{Choice, Plan, Request, Target, Wanted, instance};
-use super::problem::Problem;
+use super::problem::{Heads, Problem};
 use super::tuned::tuned;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
@@ -344,7 +344,7 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     y: &Tensor,
 ) -> Result<()> {
     let (op, device) = (problem.op, y.device());
-    let mut epilogue = epilogue(problem, layout, [bias, addend, aux], y);
+    let mut epilogue = epilogue(problem, layout, [bias, addend, aux], y)?;
     let beside = if epilogue.flags & flag::ADDEND != 0 { addend } else { aux };
     let blocks = blocks(op, layout, &plan)?;
     let grid = Grid::new(plan.blocks(layout.products()))?.shared(plan.shared_bytes).early_if(plan.early);
@@ -369,7 +369,10 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
             let extents = [layout.m, layout.n];
             let map = |of: &Tensor, matrix| maps::result(of, matrix, extents, layout.batch, boxed);
             epilogue.flags |= flag::STORED;
-            maps[0] = Some(map(y, &epilogue.out)?);
+            maps[0] = Some(match &problem.heads {
+                None => map(y, &epilogue.out)?,
+                Some(heads) => map_of_heads(y, heads, &epilogue, boxed)?,
+            });
             if let (Some(beside), Some(matrix)) = (beside, beside_of(&epilogue)) {
                 epilogue.flags |= if epilogue.flags & flag::KEEP == 0 { flag::BESIDE } else { 0 };
                 maps[1] = Some(map(beside, &matrix)?);
@@ -391,6 +394,7 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
         alpha: 1.0,
         flags: flag::WIDE | flag::PACKED,
         activation: activation::NONE,
+        heads: kernels::Heads::default(),
         ..epilogue
     };
     // SAFETY: f32, which the kernel knows from the flag.
@@ -434,15 +438,28 @@ fn beside_of(epilogue: &Epilogue) -> Option<Matrix> {
     }
 }
 
+/// Of a result by heads: boxes are rows and columns of a head in a sequence.
+fn map_of_heads(y: &Tensor, heads: &Heads, epilogue: &Epilogue, boxed: [u32; 2]) -> Result<TensorMap> {
+    let kernels::Heads { step, width, count, length, sequences } = epilogue.heads;
+    let matrix = Matrix { inner: step, outer: epilogue.out.inner, ..epilogue.out };
+    let [length, width, count, sequences] =
+        [length.value(), width.value(), count.value(), sequences].map(|extent| extent as usize);
+    maps::result(y, &matrix, [length, width], [heads.parts * sequences, count], boxed)
+}
+
+/// The fewest rows of a sequence and columns of a head for a box to be stored once for each of them.
+const LEAST_OF_BOX: u32 = 16;
+
 /// What the accelerator stores at a time, columns and rows, if it can store the result of a kernel, with what its kernel does before
 /// that.
 fn storable(choice: Choice, epilogue: &Epilogue) -> Option<[u32; 2]> {
     let Epilogue { flags, activation: applied, .. } = *epilogue;
     let beside = flags & (flag::ADDEND | flag::SLOPE | flag::KEEP);
+    let by_heads = epilogue.heads.are_split();
     let (boxed, size, serves) = match choice {
         Choice::Pipelined { .. } => {
             let serves = match beside {
-                0 => true,
+                0 => !by_heads || applied == activation::NONE,
                 flag::ADDEND => applied == activation::NONE,
                 flag::SLOPE | flag::KEEP => applied != activation::NONE,
                 _ => false,
@@ -460,18 +477,30 @@ fn storable(choice: Choice, epilogue: &Epilogue) -> Option<[u32; 2]> {
     let whole = (epilogue.out.row as usize * size).is_multiple_of(16)
         && mappable(&epilogue.out)
         && beside_of(epilogue).is_none_or(|matrix| mappable(&matrix));
+    let kernels::Heads { width, length, .. } = epilogue.heads;
+    let serves = serves && !(by_heads && width.value().min(length.value()) < LEAST_OF_BOX);
     (serves && whole && flags & flag::PACKED != 0).then_some(boxed)
 }
 
-fn epilogue(problem: &Problem, layout: &Layout, [bias, addend, aux]: Behinds, y: &Tensor) -> Epilogue {
+fn epilogue(
+    problem: &Problem,
+    layout: &Layout,
+    [bias, addend, aux]: Behinds,
+    y: &Tensor,
+) -> Result<Epilogue> {
     let wanted = &problem.epilogue;
     let wide = y.dtype() != problem.factors.dtype;
     let per_pack = 16 / problem.factors.dtype.size() as i64;
     let whole =
         |matrix: &Matrix| [matrix.row, matrix.outer, matrix.inner].iter().all(|step| step % per_pack == 0);
     let starts = |tensor: &Option<Tensor>| tensor.as_ref().is_none_or(|t| t.address().is_multiple_of(16));
+    let (out, heads) = match &problem.heads {
+        None => (layout.out, kernels::Heads::default()),
+        Some(heads) => by_heads(problem.op, heads, layout)?,
+    };
     let packed = y.address().is_multiple_of(16)
-        && whole(&layout.out)
+        && whole(&out)
+        && heads.step % per_pack == 0
         && [bias, addend, aux].into_iter().all(starts)
         && (addend.is_none() || layout.addend.col == 1 && whole(&layout.addend));
     let mut flags = 0;
@@ -482,8 +511,8 @@ fn epilogue(problem: &Problem, layout: &Layout, [bias, addend, aux]: Behinds, y:
     set(flag::SLOPE, wanted.slope);
     set(flag::WIDE, wide);
     set(flag::PACKED, packed);
-    Epilogue {
-        out: layout.out,
+    Ok(Epilogue {
+        out,
         addend: layout.addend,
         aux: layout.out,
         split: 0,
@@ -493,7 +522,29 @@ fn epilogue(problem: &Problem, layout: &Layout, [bias, addend, aux]: Behinds, y:
         beta: wanted.beta,
         activation: wanted.activation,
         flags,
-    }
+        heads,
+    })
+}
+
+/// Where a result by heads lies: contiguous, whether its sequences are a batch or rows of one product.
+fn by_heads(op: &'static str, heads: &Heads, layout: &Layout) -> Result<(Matrix, kernels::Heads)> {
+    let Heads { sequences, count, length, width, .. } = *heads;
+    let of_sequence = count * length * width;
+    // Sequences of one row are as good as one sequence.
+    let (row, length, sequences, of_sequence) = if length == 1 && layout.products() == 1 {
+        (of_sequence, sequences, 1, sequences * of_sequence)
+    } else {
+        (width, length, sequences, of_sequence)
+    };
+    let matrix = Matrix { row: row as i64, col: 1, outer: 0, inner: of_sequence as i64 };
+    let heads = kernels::Heads {
+        step: (heads.length * width) as i64,
+        width: short_divisor(op, width)?,
+        count: short_divisor(op, count)?,
+        length: short_divisor(op, length)?,
+        sequences: short_divisor(op, sequences)?.value(),
+    };
+    Ok((matrix, heads))
 }
 
 fn blocks(op: &'static str, layout: &Layout, plan: &Plan) -> Result<Blocks> {
@@ -503,21 +554,26 @@ fn blocks(op: &'static str, layout: &Layout, plan: &Plan) -> Result<Blocks> {
     let splits = if plan.is_clustered() { 1 } else { plan.splits };
     let total = plan.total(layout.products()) / (plan.splits / splits) as u64;
     Ok(Blocks {
-        tiles: divisor(op, down * across)?,
-        band: divisor(op, across * BAND as usize)?,
-        last: divisor(op, last.max(1))?,
-        splits: divisor(op, splits)?,
-        inner: divisor(op, layout.batch[1])?,
+        tiles: short_divisor(op, down * across)?,
+        band: short_divisor(op, across * BAND as usize)?,
+        last: short_divisor(op, last.max(1))?,
+        splits: short_divisor(op, splits)?,
+        inner: short_divisor(op, layout.batch[1])?,
         rows: down as u32,
         total: u32::try_from(total)
             .ok()
             .filter(|&total| total < 1 << 31)
             .ok_or_else(|| too_large(op, total as usize))?,
+        blocks: plan.blocks(layout.products()) as u32,
     })
 }
 
 pub(super) fn divisor(op: &'static str, value: usize) -> Result<Divisor> {
     u32::try_from(value.max(1)).ok().and_then(Divisor::new).ok_or_else(|| too_large(op, value))
+}
+
+fn short_divisor(op: &'static str, value: usize) -> Result<ShortDivisor> {
+    u32::try_from(value.max(1)).ok().and_then(ShortDivisor::new).ok_or_else(|| too_large(op, value))
 }
 
 /// Packs that a launch has a thread for each of.

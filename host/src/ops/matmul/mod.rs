@@ -17,7 +17,7 @@ pub use plan::{Choice, Plan};
 pub(super) use launch::{Behind, packed_rows, run};
 pub(super) use layout::{MAX_EXTENT, lines};
 pub(super) use maps::operand as map_of_operand;
-pub(super) use problem::{Epilogue, Factors, Problem};
+pub(super) use problem::{Epilogue, Factors, Heads, Problem};
 
 use plan::Wanted;
 

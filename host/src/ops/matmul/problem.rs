@@ -130,6 +130,16 @@ impl Default for Epilogue {
     }
 }
 
+/// How a result `[sequences, length, parts·count·width]` is split on its way out: into `[parts, sequences, count, length, width]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Heads {
+    pub parts: usize,
+    pub sequences: usize,
+    pub count: usize,
+    pub length: usize,
+    pub width: usize,
+}
+
 /// A checked request.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
@@ -138,6 +148,8 @@ pub(crate) struct Problem {
     pub epilogue: Epilogue,
     /// The result, `[front.., m, n]`, contiguous.
     pub y: Desc,
+    /// The order in which it is written, if another: of three dimensions, with nothing beside them.
+    pub heads: Option<Heads>,
     /// The strides of what is added, as those of y.
     pub addend: Option<Dims<isize>>,
     /// The kernel that the caller wants, or that was measured.
@@ -156,7 +168,7 @@ impl Problem {
         let mut shape = factors.front.to_vec();
         shape.extend([factors.m, factors.n]);
         let y = Desc::contiguous(op, device, out, &shape)?;
-        Ok(Problem { op, factors, epilogue, y, addend: None, wanted: None })
+        Ok(Problem { op, factors, epilogue, y, heads: None, addend: None, wanted: None })
     }
 
     /// With something added.
@@ -176,8 +188,7 @@ impl Problem {
         let mut factors = self.factors;
         factors.strides = [strides(a.desc(), factors.swapped[0]), strides(b.desc(), factors.swapped[1])];
         let addend = self.addend.map(|_| shape::contiguous_strides(self.y.shape()));
-        let (op, epilogue, wanted) = (self.op, self.epilogue, self.wanted);
-        Problem { op, factors, epilogue, y: self.y.clone(), addend, wanted }
+        Problem { factors, addend, ..self.clone() }
     }
 
     /// Terms that are summed: none where alpha is 0.

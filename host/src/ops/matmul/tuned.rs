@@ -66,6 +66,7 @@ fn key(problem: &Problem, request: &Request) -> String {
         (neighbours, "neighbours"),
         (problem.addend.is_some() && epilogue.beta != 0.0, "addend"),
         (epilogue.slope, "slope"),
+        (problem.heads.is_some(), "heads"),
     ];
     let facts: String = facts.iter().filter(|(is, _)| *is).map(|(_, fact)| format!(", {fact}")).collect();
     format!(
