@@ -72,8 +72,8 @@ fn forward(problem: &Problem, x: &Tensor, bias: &Tensor, approximate: Approximat
 
 /// (dx, dbias): dx = dy·gelu′(x + bias), and dbias the sums of its columns, in the operands' type; both contiguous.
 ///
-/// dbias adds up the f32 values of dx before they are rounded, in an order that depends on the shape alone: the same
-/// input gives the same bits.
+/// dbias adds up the f32 values of dx before they are rounded, in an order that depends on the shape and on where the operands begin
+/// within 16 bytes alone: the same input gives the same bits.
 ///
 /// # Errors
 /// As [`bias_gelu`] and [`gelu_backward`](super::gelu_backward()); [`TooLarge`](crate::Error::TooLarge) for 2³¹ rows and
@@ -191,13 +191,19 @@ impl Part {
         let behind = |tensor: &Tensor| tensor.address() as usize / size_of::<T>() % T::PER_PACK;
         let phase = behind(operands[0]);
         let lies_alike = |tensor: &&Tensor| tensor.is_contiguous() && behind(tensor) == phase;
+        let as_they_are = || {
+            let operands = operands.map(Tensor::clone);
+            Ok(vec![Part { rows: rows.clone(), operands, bias: bias.clone() }])
+        };
         let is_whole = fold == 1 && phase == 0;
         if is_whole || len < FOLD_FROM || cols > MAX_FOLDED / fold || !operands.iter().all(lies_alike) {
-            let operands = operands.map(Tensor::clone);
-            return Ok(vec![Part { rows: rows.clone(), operands, bias: bias.clone() }]);
+            return as_they_are();
         }
         let (head, wide) = ((T::PER_PACK - phase) % T::PER_PACK, fold * cols);
         let main = (len - head) / wide * wide;
+        if main == 0 {
+            return as_they_are();
+        }
         let tail = len - head - main;
         let biases = repeated(bias, (head % cols + wide).max(head))?;
         // Rows of `wide` elements from element `first` on.
@@ -209,8 +215,8 @@ impl Part {
             let rows = Rows::new(BACKWARD, operands[0].desc(), operands[1].desc())?;
             let bias = biases.narrow(0, first % cols, wide)?;
             // A copy lies at a multiple of 16 bytes, which packs want.
-            let bias =
-                if first % cols == 0 || count != main { bias } else { super::cast(&bias, bias.dtype())? };
+            let wants_copy = count == main && !first.is_multiple_of(cols);
+            let bias = if wants_copy { super::cast(&bias, bias.dtype())? } else { bias };
             Ok(Part { rows, operands, bias })
         };
         let parts = [(0, head, head), (head, main, wide), (head + main, tail, tail)];

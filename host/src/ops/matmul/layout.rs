@@ -57,9 +57,11 @@ impl Layout {
         let rank = factors.front.len();
         let out = shape::contiguous_strides(problem.y.shape());
         let addend = addend.unwrap_or(out);
-        // One b for all: the dimensions in front are rows of a.
+        // One b for all: the dimensions in front are rows of a, as long as these are no more than kernels count.
+        let rows = factors.front.iter().try_fold(factors.m, |rows, &extent| rows.checked_mul(extent));
         let shared =
-            factors.front.iter().zip(b_front.iter()).all(|(&extent, &step)| extent == 1 || step == 0);
+            factors.front.iter().zip(b_front.iter()).all(|(&extent, &step)| extent == 1 || step == 0)
+                && rows.is_some_and(|rows| rows <= MAX_EXTENT);
         let mut shape = factors.front;
         let mut fronts = [a_front, b_front, front_of(&out, rank), front_of(&addend, rank)];
         if shared {

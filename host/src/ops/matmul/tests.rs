@@ -1,7 +1,10 @@
-use super::layout::{Lines, lines};
+use super::layout::{Layout, Lines, lines};
 use super::maps::mappable;
 use super::plan::{Choice, Plan, Request, Side, Target, Wanted, instance};
+use super::problem::{Epilogue, Factors, Problem};
+use crate::device::Device;
 use crate::dtype::DType;
+use crate::tensor::Desc;
 use kernels_gpu::matmul::{Matrix, tensor_cores};
 
 const TARGET: Target = Target { sms: 132, shared_bytes: 228 << 10, warpgroups: false, fast_tf32: true };
@@ -44,6 +47,22 @@ fn every_plan_covers_the_product() {
             }
         }
     }
+}
+
+#[test]
+fn rows_of_a_batch_are_rows_of_one_product_as_long_as_kernels_count_them() {
+    let device = Device::cpu();
+    let layout = |batch: usize, rows: usize| {
+        let desc = |shape: &[usize]| Desc::new(&device, DType::BF16, shape).unwrap();
+        let (x, weight) = (desc(&[batch, rows, 8]), desc(&[8, 8]));
+        let factors = Factors::new("linear", ("x", &x, false), ("weight", &weight, false)).unwrap();
+        let problem = Problem::new("linear", factors, Epilogue::default(), DType::BF16, &device).unwrap();
+        let layout = Layout::new(&problem).unwrap();
+        (layout.m, layout.products())
+    };
+    assert_eq!(layout(6, 7), (42, 1));
+    assert_eq!(layout(2, 1 << 29), (1 << 30, 1));
+    assert_eq!(layout(8, 1 << 29), (1 << 29, 8));
 }
 
 #[test]
