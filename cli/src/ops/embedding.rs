@@ -92,11 +92,9 @@ fn positions<'a>(
     tensors: &'a Tensors,
     parameters: &Parameters,
 ) -> Result<Option<Positions<'a>>, CliError> {
-    let (cu_seqlens, offset) = (tensors.get("cu_seqlens"), parameters.unsigned("position_offset"));
+    let (cu_seqlens, offset) = (tensors.get("cu_seqlens"), parameters.count("position_offset"));
     if let Some(wpe) = tensors.get("wpe") {
-        // An offset that no table reaches stays one.
-        let offset = usize::try_from(offset.unwrap_or(0)).unwrap_or(usize::MAX);
-        return Ok(Some(Positions { wpe, offset, cu_seqlens }));
+        return Ok(Some(Positions { wpe, offset: offset.unwrap_or(0), cu_seqlens }));
     }
     if offset.is_some() {
         return Err(CliError::ParameterAlone { op, name: "position_offset", needs: "wpe" });

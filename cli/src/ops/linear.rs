@@ -95,13 +95,7 @@ pub fn activation(parameters: &Parameters) -> Activation {
 
 /// The heads that were asked for.
 fn heads(parameters: &Parameters) -> Option<Heads> {
-    let given = |spec: &ParameterSpec| parameters.unsigned(spec.name);
-    heads_of(given(&PARTS).map(saturated), given(&HEADS).map(saturated))
-}
-
-/// So many that no tensor has them, where they are too many to count.
-fn saturated(value: u64) -> usize {
-    usize::try_from(value).unwrap_or(usize::MAX)
+    heads_of(parameters.count(PARTS.name), parameters.count(HEADS.name))
 }
 
 /// Of parts and heads: where one is given, the other is 1 unless it is, too.

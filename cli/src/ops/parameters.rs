@@ -127,6 +127,11 @@ impl Parameters {
         }
     }
 
+    /// One that counts: more than there can be of anything stay so.
+    pub fn count(&self, name: &str) -> Option<usize> {
+        self.unsigned(name).map(|value| usize::try_from(value).unwrap_or(usize::MAX))
+    }
+
     pub fn dims(&self, name: &str) -> Option<&[isize]> {
         match self.0.get(name) {
             Some(Value::Dims(dims)) => Some(dims),
@@ -190,6 +195,7 @@ mod tests {
         let got = parse(&["form=b", "seed=18446744073709551615", "order=0,-1,2"]).unwrap();
         assert_eq!(got.dims("order"), Some(&[0, -1, 2][..]));
         assert_eq!((got.word("form"), got.unsigned("seed")), (Some("b"), Some(u64::MAX)));
+        assert_eq!((got.count("seed"), got.count("form")), (Some(usize::MAX), None));
         for (given, want) in [
             (&["seed=1"][..], "op: parameter `form` is required: `--set form=` a or b"),
             (&["form=a", "order=0,x"], "op: parameter `order` must be dimensions, such as 0,2,1, got `0,x`"),
