@@ -41,12 +41,13 @@ impl<T: Copy> Shared<T> {
         unsafe { imp::load_box::<T>(self.raw(), index, map, coordinates, barrier) }
     }
 
-    /// Where `when` holds, starts to copy the box at element `index` to these coordinates, as part of the thread's present group.
+    /// Where `when` holds, starts to copy the box at element `index` to these coordinates, as part of the thread's present group. What
+    /// is beyond the tensor's end is not written.
     ///
     /// # Safety
     /// The box is initialised, starts at a multiple of 128 bytes, every thread that wrote to it has called
     /// [`fence_writes`], and a barrier has followed. Nothing writes to it before the thread has waited for the group. The
-    /// map is of elements of this type; nothing else accesses that part of the tensor.
+    /// map is of elements of this type; nothing else accesses that part of the tensor. No coordinate is below 0.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn store_box_if(self, when: bool, index: u32, map: TensorMap, coordinates: [i32; 4]) {

@@ -190,7 +190,8 @@ fn with_stores<R>(use_them: impl FnOnce(&mut Stores) -> R) -> R {
     use_them(ctx.lane().stores.borrow_mut().get_or_insert_with(Box::default))
 }
 
-/// Starts to copy the box in shared memory to these coordinates; what is outside of the tensor is dropped.
+/// Starts to copy the box in shared memory to these coordinates; what is beyond the tensor's end is dropped. A box that begins before
+/// the tensor is refused: loads may, but a Hopper GPU takes such a store for an illegal instruction.
 ///
 /// # Safety
 /// As for [`SharedView`] and [`View`].
@@ -199,6 +200,10 @@ pub unsafe fn store_box(from: SharedView<u8>, map: &TensorMap, coordinates: [i32
     let (ctx, at) = (ctx(), Location::caller());
     if !ctx.stopping.get() {
         map.check(ctx, from, at);
+        if let Some((dim, begin)) = coordinates.iter().enumerate().find(|(_, begin)| **begin < 0) {
+            let detail = format!("a box is stored from {begin} on along dimension {dim} of its tensor");
+            fault(ctx, Kind::InvalidAccess, at, None, detail);
+        }
         let pieces = if ctx.level.get() == FULL { map.bytes() / PIECE } else { 0 };
         let written = (0..pieces).map(|piece| last_writer(ctx, from, piece * PIECE)).collect();
         with_stores(|stores| stores.open.push(Pending { from, map: *map, coordinates, at, written }));

@@ -44,6 +44,7 @@ struct Without {
     sync_after_init: bool,
     announced_bytes: u32,
     wrong_parity: bool,
+    rows_in_front: bool,
     early_use: bool,
 }
 
@@ -92,7 +93,8 @@ fn pipeline(x: TensorMap, y: TensorMap, without: Without) {
             }
             simt::sync_warp(u32::MAX);
             if lane == 0 {
-                bulk::store_box(stage(turn as u32), &y, [0, (index as usize * ROWS) as i32, 0, 0]);
+                let row = (index as usize * ROWS) as i32 - i32::from(without.rows_in_front);
+                bulk::store_box(stage(turn as u32), &y, [0, row, 0, 0]);
                 bulk::commit_stores();
                 if !without.store_wait {
                     bulk::wait_stores(0);
@@ -212,6 +214,12 @@ fn bytes_that_never_come_are_a_wait_without_end() {
 fn a_store_without_a_proxy_fence_is_reported() {
     let r = report(Without { write_fence: true, ..Default::default() }, Kind::InvalidAccess);
     assert!(r.detail.contains("proxy fence"), "{r}");
+}
+
+#[test]
+fn a_store_that_begins_before_its_tensor_is_reported() {
+    let r = report(Without { rows_in_front: true, ..Default::default() }, Kind::InvalidAccess);
+    assert!(r.detail.contains("from -1 on along dimension 1"), "{r}");
 }
 
 #[test]

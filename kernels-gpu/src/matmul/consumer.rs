@@ -243,15 +243,14 @@ impl Finisher {
                 tma::fence_writes();
                 self.sync();
                 let col = self.col + chunk as u32 * CHUNK;
-                let at = [col as i32, self.row as i32, place.inner as i32, place.outer as i32];
+                let mut at = [col as i32, self.row as i32, place.inner as i32, place.outer as i32];
                 let stores = leads && col < p.n && self.row < p.m;
                 if const { ACTIVATION == activation::NONE && BESIDE == beside::NOTHING }
                     && p.heads.are_split()
                 {
-                    p.store_heads(tile.shared(), out, place, (self.row, col), (GROUP_ROWS, CHUNK), leads);
-                } else {
-                    tile.shared().store_box_if(stores, 0, out, at);
+                    at = p.box_of_heads(place, self.row, col);
                 }
+                tile.shared().store_box_if(stores, 0, out, at);
                 if keeps {
                     keep.shared().store_box_if(stores, 0, kept, at);
                 }

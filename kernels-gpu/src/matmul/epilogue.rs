@@ -6,8 +6,6 @@ use cuda_std::bits;
 use cuda_std::divide::ShortDivisor;
 use cuda_std::float::{fma, max_nan};
 use cuda_std::prelude::*;
-#[cfg(feature = "matmul_hopper")]
-use cuda_std::tma::TensorMap;
 
 use super::Matrix;
 use super::place::Place;
@@ -120,42 +118,18 @@ impl Epilogue {
         [number(of.inner, place.inner), number(of.outer, place.outer)]
     }
 
-    /// Stores a box of `rows`×`cols` results from (row, col) on, where `leads` holds, once for each head of each sequence that it touches:
-    /// as a box that may begin before them, at coordinates below 0, and end behind them, of which what is outside is not written.
-    ///
-    /// # Safety
-    /// As [`Shared::store_box_if`]; the map is of the result, [width, length, count, parts·sequences] from the innermost on.
+    /// Where the map of a result by heads has the box of results from (row, col) on, which no head and no sequence begins within: [width,
+    /// length, count, parts·sequences], from the innermost on. A box that began before its head or its sequence would be at coordinates
+    /// below 0, where the accelerator loads, but where a store is an illegal instruction.
     #[cfg(feature = "matmul_hopper")]
     #[inline(always)]
-    pub(super) unsafe fn store_heads<T: Copy>(
-        &self,
-        tile: Shared<T>,
-        out: TensorMap,
-        place: Place,
-        (row, col): (u32, u32),
-        (rows, cols): (u32, u32),
-        leads: bool,
-    ) {
+    pub(super) fn box_of_heads(&self, place: Place, row: u32, col: u32) -> [i32; 4] {
         let heads = &self.heads;
-        let (mut head, along) = heads.width.div_rem(col);
-        let mut along = along as i32;
-        // The same in all lanes.
-        while along > -(cols as i32) && head * heads.width.value() < self.n {
-            let (part, number) = heads.count.div_rem(head);
-            let before = place.inner + part * heads.sequences;
-            // Anew each time: there are no registers to keep it in.
-            let (mut sequence, down) = heads.length.div_rem(bits::pinned(row));
-            let mut down = down as i32;
-            while down > -(rows as i32) && sequence * heads.length.value() < self.m {
-                let at = [along, down, number as i32, (before + sequence) as i32];
-                // SAFETY: the caller's contract.
-                unsafe { tile.store_box_if(leads, 0, out, at) };
-                down -= heads.length.value() as i32;
-                sequence += 1;
-            }
-            along -= heads.width.value() as i32;
-            head += 1;
-        }
+        let (head, along) = heads.width.div_rem(col);
+        let (part, number) = heads.count.div_rem(head);
+        let (sequence, down) = heads.length.div_rem(row);
+        let sequence = place.inner + part * heads.sequences + sequence;
+        [along, down, number, sequence].map(|number| number as i32)
     }
 }
 

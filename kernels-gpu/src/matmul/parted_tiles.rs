@@ -327,13 +327,11 @@ impl Own {
                 tma::fence_writes();
                 warp::sync_warp(u32::MAX);
                 let outer = place.outer + place.split;
-                let at = [col as i32, self.row as i32, place.inner as i32, outer as i32];
-                let leads = self.lane == 0;
+                let mut at = [col as i32, self.row as i32, place.inner as i32, outer as i32];
                 if p.heads.are_split() {
-                    p.store_heads(staged, out, place, (self.row, col), (ROWS_OF_WARP, BOX), leads);
-                } else {
-                    staged.store_box_if(leads && col < p.n && self.row < p.m, 0, out, at);
+                    at = p.box_of_heads(place, self.row, col);
                 }
+                staged.store_box_if(self.lane == 0 && col < p.n && self.row < p.m, 0, out, at);
                 tma::commit_stores();
             }
         }

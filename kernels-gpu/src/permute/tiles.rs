@@ -5,8 +5,8 @@
 //! A pack of x lies in shared memory at a place that is skewed by the pack of y that its row is part of, so that neither
 //! storing packs nor reading words meets a bank twice (bytes: twice).
 //!
-//! Launch: a block for each tile, with tiles along y's fastest dimension in x, tiles along x's in y, the other dimensions
-//! in z; `ROWS`·[`RUN`] bytes of dynamic shared memory.
+//! Launch: a block for each tile, with tiles along y's fastest dimension in x, tiles along x's in y, or the other way round, and the
+//! other dimensions in z; `ROWS`·[`RUN`] bytes of dynamic shared memory.
 
 use super::boxes::{Digit, advanced};
 use super::turn::Turned;
@@ -40,8 +40,8 @@ pub struct Tiles {
     pub rows: u32,
     /// Packs of x's fastest dimension.
     pub chunks: u32,
-    /// Fills the struct, which has no padding.
-    pub unused: u32,
+    /// 1 where a block's index in x counts tiles along x's fastest dimension, and that in y those along y's.
+    pub along_x: u32,
     /// Bytes of x and of y that a step along the outermost of the other dimensions takes.
     pub outermost: [i64; 2],
     /// Bytes of x from one row to the next.
@@ -65,7 +65,11 @@ pub unsafe fn tiled<T: Turned, const ROWS: usize>(x: Global<u8>, y: GlobalMut<u8
     let (per_pack, per_word) = const { (T::PER_PACK as u32, (T::Word::BYTES / T::BYTES) as u32) };
     let words_of_chunk = const { (16 / T::Word::BYTES) as u32 };
     let place = |row: u32, chunk: u32| row * CHUNKS + (chunk ^ (row / per_pack % CHUNKS));
-    let (first_row, first_chunk) = (thread::block_idx_x() * ROWS as u32, thread::block_idx_y() * CHUNKS);
+    let [mut of_rows, mut of_chunks] = [thread::block_idx_x(), thread::block_idx_y()];
+    if p.along_x != 0 {
+        (of_rows, of_chunks) = (of_chunks, of_rows);
+    }
+    let (first_row, first_chunk) = (of_rows * ROWS as u32, of_chunks * CHUNKS);
     let (rows, chunks) = (p.rows - first_row, p.chunks - first_chunk);
     let (x_at, y_at) = p.others();
     let x_at = advanced(x_at, p.x_row, first_row) + i64::from(first_chunk) * 16;

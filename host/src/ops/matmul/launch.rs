@@ -447,9 +447,6 @@ fn map_of_heads(y: &Tensor, heads: &Heads, epilogue: &Epilogue, boxed: [u32; 2])
     maps::result(y, &matrix, [length, width], [heads.parts * sequences, count], boxed)
 }
 
-/// The fewest rows of a sequence and columns of a head for a box to be stored once for each of them.
-const LEAST_OF_BOX: u32 = 16;
-
 /// What the accelerator stores at a time, columns and rows, if it can store the result of a kernel, with what its kernel does before
 /// that.
 fn storable(choice: Choice, epilogue: &Epilogue) -> Option<[u32; 2]> {
@@ -477,8 +474,12 @@ fn storable(choice: Choice, epilogue: &Epilogue) -> Option<[u32; 2]> {
     let whole = (epilogue.out.row as usize * size).is_multiple_of(16)
         && mappable(&epilogue.out)
         && beside_of(epilogue).is_none_or(|matrix| mappable(&matrix));
+    // Boxes of one head and one sequence each: a store cannot begin before the tensor does.
     let kernels::Heads { width, length, .. } = epilogue.heads;
-    let serves = serves && !(by_heads && width.value().min(length.value()) < LEAST_OF_BOX);
+    let [cols, rows] = boxed;
+    let of_a_head = width.value().is_multiple_of(cols);
+    let of_a_sequence = epilogue.m <= length.value() || length.value().is_multiple_of(rows);
+    let serves = serves && (!by_heads || of_a_head && of_a_sequence);
     (serves && whole && flags & flag::PACKED != 0).then_some(boxed)
 }
 

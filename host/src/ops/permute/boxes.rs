@@ -278,11 +278,16 @@ impl Boxed {
         let tiles_of_u = u_alone.map_or(1, |u| dims[u].extent.div_ceil(take[u]));
         let step = |bytes: &dyn Fn(usize) -> usize| u_alone.map_or(0, |u| bytes(u) * cut_step(u_alone));
         digits.push(digit(tiles_of_u, step(&x_step), step(&y_step))?);
-        let u_first = tiles_of_u <= FEW_TILES && digits[0].count.value() > AT_WORK && tiles_of_u > 1;
+        let u_first = x_goes_first(digits[0].count.value() as usize, tiles_of_u);
         if u_first {
             digits.swap(0, 1);
         }
-        for dim in (0..dims.len()).rev().filter(|&dim| take[dim] == 1) {
+        // In the order of y, whose runs then go on; where these are of whole sectors anyway, far steps of x come last.
+        let mut others: Vec<usize> = (0..dims.len()).rev().filter(|&dim| take[dim] == 1).collect();
+        if begins == SECTOR {
+            others.sort_by_key(|&dim| x_step(dim).is_multiple_of(FAR));
+        }
+        for dim in others {
             digits.push(digit(dims[dim].extent, x_step(dim), y_step(dim))?);
         }
         let digit_count = digits.len();
@@ -420,8 +425,17 @@ const MOST_SHARED: usize = 96 << 10;
 
 /// Blocks that are at work side by side, roughly. Where W has more tiles, those of U that share lines of x would come long
 /// after one another, so they go first if they are few.
-const AT_WORK: u32 = 256;
+const AT_WORK: usize = 256;
 const FEW_TILES: usize = 64;
+
+/// Whether of so many tiles along the runs of y, and along those of x, the latter go first.
+pub(super) fn x_goes_first(of_y: usize, of_x: usize) -> bool {
+    (2..=FEW_TILES).contains(&of_x) && of_y > AT_WORK
+}
+
+/// Steps of x by multiples of so many bytes are far: blocks that follow one another would read from the same channels of memory. 16×16×64×64×64
+/// by (4,2,0,3,1) takes 2 to 3 % less time for it.
+const FAR: usize = 1 << 20;
 
 /// Threads of a block.
 pub const THREADS: usize = 256;

@@ -2,7 +2,7 @@
 
 use kernels_gpu::permute::{MAX_INNER, RUN, Tiles};
 
-use super::boxes::{digit, filled};
+use super::boxes::{digit, filled, x_goes_first};
 use super::simplify::PACK;
 use super::takes::Walk;
 use crate::launch::Grid;
@@ -13,7 +13,7 @@ pub struct Tiled {
     pub params: Tiles,
     /// Rows of x in a tile: what instances differ in.
     pub rows: usize,
-    /// Blocks along y's fastest dimension, x's fastest, and the others.
+    /// Blocks along y's fastest dimension, x's fastest, or the other way round, and the others.
     pub blocks: [u64; 3],
     pub shared_bytes: usize,
     /// Bytes of a row of y in a tile.
@@ -57,7 +57,9 @@ impl Tiled {
         let outermost = others.next_back();
         let inner: Vec<usize> = others.collect();
         let rest = inner.iter().chain(&outermost).map(|&dim| dims[dim].extent as u64).product();
-        let blocks = [tiles(out) as u64, tiles(run) as u64, rest];
+        let along_x = x_goes_first(tiles(out), tiles(run));
+        let [first, second] = if along_x { [run, out] } else { [out, run] };
+        let blocks = [tiles(first) as u64, tiles(second) as u64, rest];
         if inner.len() > MAX_INNER || blocks[0] >= 1 << 31 || blocks[1].max(rest) > Grid::MAX_YZ {
             return None;
         }
@@ -75,7 +77,7 @@ impl Tiled {
                 inner: filled(&digits, digit(1, 0, 0)?),
                 rows: u32::try_from(dims[out].extent).ok()?,
                 chunks: u32::try_from(dims[run].extent * size / PACK).ok()?,
-                unused: 0,
+                along_x: u32::from(along_x),
                 outermost,
                 x_row: bytes(dims[out].x)?,
                 y_row: bytes(dims[run].y)?,
