@@ -12,6 +12,7 @@
 //! | [`block_sequence()`](fn@block_sequence), [`block_sequence_f32()`](fn@block_sequence_f32) | the same for few units: every block holds all recurrent weights |
 //! | [`block_backward()`](fn@block_backward), [`block_backward_f32()`](fn@block_backward_f32) | the gradient of that |
 //! | [`cell()`](fn@cell) | one step with both products, weights read once |
+//! | [`cluster_cell()`](fn@cluster_cell) | the same of 16-bit numbers and many units, by clusters, on Hopper: of the other family |
 //! | [`gates()`](fn@gates) | one step for given gx and gh, any type |
 //! | [`gates_backward()`](fn@gates_backward) | its gradient, recomputed from gx and gh |
 //! | [`cells()`](fn@cells) | an LSTM's c of every step, for the gradient |
@@ -31,6 +32,7 @@
 
 mod backward;
 mod block;
+mod cell_clusters;
 mod exchange;
 mod lengths;
 mod math;
@@ -47,6 +49,7 @@ mod words;
 
 pub use backward::*;
 pub use block::*;
+pub use cell_clusters::*;
 pub use exchange::*;
 pub use lengths::*;
 pub use parts::PARTS;

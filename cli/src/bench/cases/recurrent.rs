@@ -12,7 +12,13 @@ use crate::ops::FLOATS;
 /// What the checker has time for.
 const SMALL: Extents = extents(2, 8, 16, 32);
 /// The shapes of cells.
-const CELLS: [Extents; 3] = [extents(1, 64, 1024, 1024), extents(1, 32, 650, 1300), extents(1, 16, 128, 128)];
+const CELLS: [Extents; 5] = [
+    extents(1, 64, 1024, 1024),
+    extents(1, 32, 650, 1300),
+    extents(1, 16, 128, 128),
+    extents(1, 64, 512, 512),
+    extents(1, 64, 2048, 2048),
+];
 /// The shapes of sequences: large, medium, small; weights that fill the GPU, nothing that is round, many steps.
 const SEQUENCES: [Extents; 6] = [
     extents(128, 64, 1024, 1024),

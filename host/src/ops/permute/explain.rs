@@ -158,7 +158,10 @@ mod tests {
     fn the_plan_is_told() {
         let matrix = explained(&[1, 8192, 8192], &[2, 0, 1], DType::F32);
         assert_eq!((&matrix.extents[..], &matrix.strides[..]), (&[8192, 8192][..], &[1, 8192][..]));
-        assert!(matrix.kernel.starts_with("tiles"), "{matrix}");
+        // Rows that are far powers of two apart.
+        assert!(matrix.kernel.starts_with("turned"), "{matrix}");
+        let many = explained(&[64, 1024, 1024], &[0, 2, 1], DType::F32);
+        assert!(many.kernel.starts_with("tiles"), "{many}");
         let of_two = explained(&[16, 16, 64, 64, 64], &[4, 2, 0, 3, 1], DType::F16);
         assert!(of_two.kernel.starts_with("turned"), "{of_two}");
         assert_eq!((matrix.bytes, matrix.widths), (8 << 26, [16, 16]));

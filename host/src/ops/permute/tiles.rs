@@ -99,8 +99,17 @@ impl Tiled {
             64..128 => 0.01,
             _ => 0.0,
         };
+        // Rows of x, and of y, that are far powers of two apart meet the same channels of memory: 8192×8192 has 0.96 in f32 with boxes
+        // of 256 bytes a row instead of 0.95, in f16 0.95 with half the rows instead of 0.94.
+        let apart = |far: i64| [self.params.x_row, self.params.y_row].iter().all(|step| step % far == 0);
+        let channels = match self.out_bytes / self.rows {
+            // Bytes of an element.
+            4.. if apart(32 << 10) => 0.35,
+            ..4 if apart(16 << 10) && self.rows == ROWS[1] => 0.02,
+            _ => 0.0,
+        };
         // As of boxes.
         let spread = 132.0 / self.blocks.iter().product::<u64>() as f64;
-        (1.0 + stores) * self.room * (1.0 + spread)
+        (1.0 + stores + channels) * self.room * (1.0 + spread)
     }
 }

@@ -1,6 +1,6 @@
-//! A cell in one launch, both products included.
+//! A cell in one launch, both products included; of 16 bits and many units see `cell_clusters`.
 
-use super::{Kind, RecurrentWeights};
+use super::{Kind, RecurrentWeights, cell_clusters};
 use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::launch::Grid;
@@ -43,7 +43,10 @@ pub fn run(kind: Kind, of: &Operands) -> Result<(Tensor, Option<Tensor>)> {
     let uninit = || Tensor::uninit(of.x.device(), of.h.dtype(), of.h.shape());
     let (h, c) = (uninit()?, of.c.map(|_| uninit()).transpose()?);
     if !h.is_empty() {
+        let by_clusters = cell_clusters::serves(of);
         match of.x.dtype() {
+            DType::F16 if by_clusters => cell_clusters::launch::<half::f16>(kind, of, &h, c.as_ref())?,
+            DType::BF16 if by_clusters => cell_clusters::launch::<half::bf16>(kind, of, &h, c.as_ref())?,
             DType::F32 => launch::<f32>(kind, of, &h, c.as_ref())?,
             DType::F16 => launch::<half::f16>(kind, of, &h, c.as_ref())?,
             _ => launch::<half::bf16>(kind, of, &h, c.as_ref())?,

@@ -10,6 +10,7 @@
 mod backward;
 mod block;
 mod cell;
+mod cell_clusters;
 mod fused;
 mod layer;
 mod persistent;
