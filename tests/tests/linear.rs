@@ -178,17 +178,24 @@ on_each_device! {
         Ok(())
     }
 
-    /// Many tiles, of which blocks take several, with boxes that hold the ends of several sequences and heads.
+    /// Many tiles, of which blocks take several, with tiles that hold the ends of several sequences and heads, or of one and of none.
     fn many_heads_go_where_they_belong(device: &Device) -> Result<()> {
         let mut random = Random::new(107);
-        let shapes = [[4, 150, 3, 5, 64, 80], [30, 20, 3, 6, 48, 72], [2, 256, 3, 2, 128, 136]];
+        let shapes = [
+            [4, 150, 3, 5, 64, 80], [30, 20, 3, 6, 48, 72], [2, 256, 3, 2, 128, 136], [1, 150, 3, 5, 64, 80],
+            [2, 144, 2, 3, 64, 40],
+        ];
         for (turn, [batch, rows, parts, heads, width, k]) in shapes.into_iter().enumerate() {
-            let dtype = [DType::BF16, DType::F16, DType::BF16][turn];
+            let dtype = [DType::BF16, DType::F16, DType::BF16, DType::F16, DType::F32][turn];
             let n = parts * heads * width;
             let mut of = |shape: &[usize]| uniform(device, dtype, shape, &mut random);
             let (x, weight, bias) = (of(&[batch, rows, k])?, of(&[n, k])?, of(&[n])?);
             let heads = Some(Heads { parts, heads });
-            check_heads(&x, &weight, &Linear { bias: Some(&bias), heads, ..Default::default() }, "many")?;
+            let layer = Linear { bias: Some(&bias), heads, ..Default::default() };
+            check_heads(&x, &weight, &layer, "many")?;
+            // Sequences that are no rows of one matrix.
+            let turned = of(&[rows, batch, k])?.transpose(0, 1)?;
+            check_heads(&turned, &weight, &layer, "many turned")?;
         }
         Ok(())
     }

@@ -138,8 +138,9 @@ on_each_device! {
         Ok(())
     }
 
-    /// Some plans have so many blocks along the rows that those along the columns go first.
+    /// Some plans have so many blocks along the rows that those along the columns go first, of boxes and of tiles.
     fn long_matrices_of_few_columns(device: &Device) -> Result<()> {
-        check_plans(&random(device, DType::U8, &[8400, 70], 5)?, &[1, 0], 100, 0)
+        check_plans(&random(device, DType::U8, &[8400, 70], 5)?, &[1, 0], 100, 0)?;
+        check_plans(&random(device, DType::F32, &[8240, 64], 6)?, &[1, 0], 3, 0)
     }
 }

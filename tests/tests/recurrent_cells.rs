@@ -14,9 +14,16 @@ const EXTENTS: [[usize; 3]; 8] =
     [[4, 6, 16], [3, 5, 7], [1, 1, 1], [70, 24, 40], [17, 520, 8], [5, 8, 272], [9, 33, 66], [2, 3, 260]];
 
 /// Those of 16 bits go to clusters on Hopper: units and columns that no box ends with, more rows than a cluster has, one block of two
-/// without terms, more terms than its stages hold.
-const MANY_UNITS: [[usize; 3]; 5] =
-    [[3, 248, 272], [70, 256, 256], [2, 8, 504], [1, 1096, 264], [65, 8, 520]];
+/// without terms, more terms than its stages hold once and twice, clusters that wait for others.
+const MANY_UNITS: [[usize; 3]; 7] = [
+    [3, 248, 272],
+    [70, 256, 256],
+    [2, 8, 504],
+    [1, 1096, 264],
+    [65, 8, 520],
+    [1, 2120, 264],
+    [65, 1000, 648],
+];
 
 struct Operands {
     x: Tensor,

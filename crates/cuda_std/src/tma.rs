@@ -2,7 +2,7 @@
 //! from a map that the host has made: `cp.async.bulk.tensor`.
 //!
 //! One thread starts a copy of a whole box; no other has to do anything for it. What lies outside of the tensor is read
-//! as zeros and not written. Lines of a box are up to 128 bytes long, permuted as
+//! as zeros, and what lies behind its end is not written; no store begins before it. Lines of a box are up to 128 bytes long, permuted as
 //! [`Tile::dynamic_slabs`](crate::tile::Tile::dynamic_slabs) has them.
 
 use crate::Shared;

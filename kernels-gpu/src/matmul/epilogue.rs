@@ -118,8 +118,8 @@ impl Epilogue {
         [number(of.inner, place.inner), number(of.outer, place.outer)]
     }
 
-    /// Where the map of a result by heads has the box of results from (row, col) on, which no head and no sequence begins within: [width,
-    /// length, count, parts·sequences], from the innermost on. A box that began before its head or its sequence would be at coordinates
+    /// Where the map of a result by heads, [width, length, count, parts·sequences] from the innermost on, has the box of results from (row, col)
+    /// on, which is of one head of one sequence. A box that began before its head or its sequence would be at coordinates
     /// below 0, where the accelerator loads, but where a store is an illegal instruction.
     #[cfg(feature = "matmul_hopper")]
     #[inline(always)]

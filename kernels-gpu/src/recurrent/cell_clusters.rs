@@ -8,8 +8,8 @@
 //! Launch: grid (4·clusters of units, groups of rows) in clusters of [`CLUSTER_BLOCKS`], [`cluster_cell_shared_bytes`] of dynamic shared memory; it
 //! may be early.
 //!
-//! Floor: the weights once at the copy rate. Each block takes in its weights and its terms of the rows: of 1024 units and columns 160 KB (GRU), 20 MB
-//! in all.
+//! Floor: the weights once at the copy rate. Each block takes in its weights and its terms of the rows: of 1024 units and columns, with 40 units,
+//! 184 KB (GRU), 19 MB in all.
 
 use super::math::step;
 use super::{GRU, TERMS, has};
@@ -109,6 +109,7 @@ impl<const GATES: usize, const UNITS: usize, const STAGES: usize> Stages<GATES, 
             let sums = GATES as u32 * CLUSTER_ROWS * Self::FORM.pitch() * 4;
             assert!(sums <= STAGES as u32 * Self::FORM.stage_bytes());
             assert!(UNITS.is_multiple_of(8) && STAGES > 1);
+            assert!((Self::FORM.room - Self::FORM.lines) * PACKS <= Self::FORM.consumers());
             let results = UNITS as u32 * CLUSTER_ROWS / CLUSTER_BLOCKS;
             assert!(results <= RESULTS as u32 * Self::FORM.consumers());
         }
@@ -180,7 +181,7 @@ impl<const GATES: usize, const UNITS: usize, const STAGES: usize> Stages<GATES, 
 /// # Safety
 /// The tensors are as of [`cell()`](super::cell()), contiguous. The maps are of w_ih and w_hh `[GATES, hidden, columns]`, with boxes of
 /// `UNITS` lines of a gate, and of x and h, with boxes of [`CLUSTER_ROWS`] lines, all of [`TERMS`] columns. The grid is as the module
-/// says.
+/// says. Blocks are of whole warpgroups, of which the last has one warp that fills stages.
 #[kernel(
     family = "recurrent_hopper",
     requires = "sm_90a",
@@ -207,7 +208,7 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
     p: ClusterCell,
 ) {
     let (form, is_lstm) = const { (Form::new(GATES, UNITS), GATES != GRU) };
-    let consumers = const { Form::new(GATES, UNITS).warps() };
+    let warps = const { Form::new(GATES, UNITS).warps() };
     // Known to be the same in all lanes.
     let warp = warp::warp_shuffle_idx(u32::MAX, warp::warp_id(), 0, 32).0;
     let (rank, thread) = (cluster::rank(), thread::thread_idx_x());
@@ -218,7 +219,7 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
     let half = chunks.div_ceil(2);
     let first = if rank % 2 == 0 { 0 } else { half };
     let turns = half.min(chunks - first);
-    let fills = warp == consumers && warp::lane_id() == 0;
+    let fills = warp == warps && warp::lane_id() == 0;
     // SAFETY: the caller's contract. A stage is written between the ends of a phase of *empty* and of *full*, and read between the ends of
     // *full* and of the next phase of *empty*; at first all stages are empty. No block ends before the others have read its sums.
     unsafe {
@@ -228,7 +229,7 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
         if fills {
             for stage in 0..STAGES as u32 {
                 stages.full(stage).init(1);
-                stages.empty(stage).init(consumers);
+                stages.empty(stage).init(warps);
             }
             barrier::fence_init();
         }
@@ -257,7 +258,7 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
         // While that is on its way, what the results need besides.
         let results = Results::<GATES, UNITS> { place, rank, p: &p };
         let mut beside = [Beside::NOTHING; RESULTS];
-        if warp < consumers {
+        if warp < warps {
             for i in 0..RESULTS {
                 beside[i] = results.beside(i, [b_ih, b_hh], if is_lstm { c } else { h });
             }
@@ -265,7 +266,7 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
         thread::sync_threads();
         let sums = Shared::<f32>::dynamic(0, GATES as u32 * CLUSTER_ROWS * form.pitch());
         let at = |gate: u32, row: u32, unit: u32| (gate * CLUSTER_ROWS + row) * form.pitch() + unit;
-        if warp < consumers {
+        if warp < warps {
             let own = multiply::<T, GATES, UNITS, STAGES>(stages, warp, turns);
             // All products are done with the stages.
             thread::sync_named(1, form.consumers());
@@ -277,7 +278,7 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
                     sums.set(at(line / UNITS as u32, row, line % UNITS as u32), own[i as usize]);
                 }
             }
-        } else if warp == consumers {
+        } else if warp == warps {
             // All lanes go round: after a branch that one alone takes the compiler would have the cluster's barrier twice, for it and for the
             // others, and each would count as the warp.
             let (mut turn, mut stage) = (STAGES as u32, Turn::<STAGES>::first());
@@ -291,7 +292,7 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
             }
         }
         cluster::sync();
-        if warp < consumers {
+        if warp < warps {
             for i in 0..RESULTS {
                 if let Some(to) = results.at(i) {
                     let (unit, row) = results.place_of(i);
@@ -318,7 +319,7 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
 /// A lane's sums of the block's terms, by line of the weights and row of the batch as a warpgroup has them.
 ///
 /// # Safety
-/// All of both warpgroups' threads call; stages are filled.
+/// All threads that multiply call; stages are filled.
 #[inline(always)]
 unsafe fn multiply<T: WarpgroupHalf, const GATES: usize, const UNITS: usize, const STAGES: usize>(
     stages: Stages<GATES, UNITS, STAGES>,

@@ -16,6 +16,8 @@ pub struct Tiled {
     /// Blocks along y's fastest dimension, x's fastest, or the other way round, and the others.
     pub blocks: [u64; 3],
     pub shared_bytes: usize,
+    /// Bytes of an element.
+    pub size: usize,
     /// Bytes of a row of y in a tile.
     pub out_bytes: usize,
     /// Elements that tiles have room for, of each that there is.
@@ -57,7 +59,7 @@ impl Tiled {
         let outermost = others.next_back();
         let inner: Vec<usize> = others.collect();
         let rest = inner.iter().chain(&outermost).map(|&dim| dims[dim].extent as u64).product();
-        let along_x = x_goes_first(tiles(out), tiles(run));
+        let along_x = x_goes_first(tiles(out), tiles(run)) && tiles(out) as u64 <= Grid::MAX_YZ;
         let [first, second] = if along_x { [run, out] } else { [out, run] };
         let blocks = [tiles(first) as u64, tiles(second) as u64, rest];
         if inner.len() > MAX_INNER || blocks[0] >= 1 << 31 || blocks[1].max(rest) > Grid::MAX_YZ {
@@ -85,6 +87,7 @@ impl Tiled {
             rows,
             blocks,
             shared_bytes: rows * RUN,
+            size,
             out_bytes: rows.min(dims[out].extent) * size,
             room: room(out) * room(run),
             take,
@@ -102,8 +105,7 @@ impl Tiled {
         // Rows of x, and of y, that are far powers of two apart meet the same channels of memory: 8192×8192 has 0.96 in f32 with boxes
         // of 256 bytes a row instead of 0.95, in f16 0.95 with half the rows instead of 0.94.
         let apart = |far: i64| [self.params.x_row, self.params.y_row].iter().all(|step| step % far == 0);
-        let channels = match self.out_bytes / self.rows {
-            // Bytes of an element.
+        let channels = match self.size {
             4.. if apart(32 << 10) => 0.35,
             ..4 if apart(16 << 10) && self.rows == ROWS[1] => 0.02,
             _ => 0.0,

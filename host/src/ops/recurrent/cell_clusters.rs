@@ -1,7 +1,7 @@
 //! A cell of 16-bit numbers and many units in one launch, by clusters of blocks: on Hopper.
 
 use super::Kind;
-use super::fused::Operands;
+use super::fused::{Operands, rows_of};
 use super::plan::Target;
 use crate::dtype::{DType, Element};
 use crate::error::Result;
@@ -17,25 +17,22 @@ use kernels_gpu::recurrent::{
     CLUSTER_BLOCKS, CLUSTER_ROWS, ClusterCell, TERMS, cluster_cell, cluster_cell_shared_bytes, has,
 };
 
-/// Units, and columns of x and h together, below which a block by itself reads little enough of the rows.
+/// Units, and columns of x and h together, below which a block by itself reads little enough of the rows; of 64 rows, and so may be otherwise
+/// for few.
 const LEAST_UNITS: usize = 256;
 const LEAST_TERMS: usize = 512;
 
-/// Clusters that are at work side by side, with a multiprocessor for each block: an H100 has 132, of which some are in groups that no fours
-/// fill. 32 clusters took 11.7 µs where 26 with more units each take 8.9 (a GRU of 1024 units, 64 rows).
-const AT_WORK: usize = 30;
+/// Multiprocessors that no cluster has: a GPU's come in groups, which clusters do not fill. 32 clusters took an H100 with its 132 11.7 µs, where 26
+/// with more units each take 8.9 (a GRU of 1024 units, 64 rows).
+const LEFT_OVER: usize = 12;
 
 /// Whether it pays, and the accelerator can copy the operands: rows of whole packs at multiples of 16 bytes.
 pub fn serves(of: &Operands) -> bool {
     let (input, hidden) = (of.x.shape()[1], of.h.shape()[1]);
-    let packed = |tensor: &Tensor| {
-        let row = tensor.shape()[1] * tensor.dtype().size();
-        row.is_multiple_of(16) && tensor.address().is_multiple_of(16)
-    };
     Target::of(of.x.device()).warpgroups
         && of.x.dtype() != DType::F32
         && (hidden >= LEAST_UNITS && input + hidden >= LEAST_TERMS && input > 0)
-        && [of.x, of.h, of.weights.w_ih, of.weights.w_hh].into_iter().all(packed)
+        && [of.x, of.h, of.weights.w_ih, of.weights.w_hh].into_iter().all(|tensor| rows_of(tensor, 16))
 }
 
 /// A map of `[groups, lines, columns]`, for boxes of so many lines of a group.
@@ -58,7 +55,9 @@ pub fn launch<T: Element + Float + cluster_cell::Instances>(
     let groups = of.x.shape()[0].div_ceil(CLUSTER_ROWS as usize);
     let clusters =
         |kernel: &&Kernel<cluster_cell::Args<T>>| hidden.div_ceil(kernel.constant("UNITS")) * groups;
-    let kernel = of_kind().find(|kernel| clusters(kernel) <= AT_WORK).or_else(|| of_kind().next_back());
+    let multiprocessors = Target::of(of.x.device()).multiprocessors.saturating_sub(LEFT_OVER);
+    let at_once = |kernel: &&Kernel<_>| clusters(kernel) * CLUSTER_BLOCKS as usize <= multiprocessors;
+    let kernel = of_kind().find(at_once).or_else(|| of_kind().next_back());
     let kernel = kernel.expect("each number of gates has instances");
     let [batch, input] = [of.x.shape()[0], of.x.shape()[1]];
     let weights = of.weights;

@@ -33,7 +33,7 @@ pub fn serves(of: &Operands) -> bool {
 }
 
 /// Whether each row starts at a multiple of so many bytes.
-fn rows_of(tensor: &Tensor, bytes: u64) -> bool {
+pub fn rows_of(tensor: &Tensor, bytes: u64) -> bool {
     let row = tensor.shape()[1] * tensor.dtype().size();
     tensor.address().is_multiple_of(bytes) && (row as u64).is_multiple_of(bytes)
 }
