@@ -457,8 +457,9 @@ fn storable(choice: Choice, epilogue: &Epilogue) -> Option<[u32; 2]> {
         Choice::Pipelined { .. } => {
             let serves = match beside {
                 0 => !by_heads || applied == activation::NONE,
-                flag::ADDEND => !by_heads && applied == activation::NONE,
-                flag::SLOPE | flag::KEEP => !by_heads && applied != activation::NONE,
+                _ if by_heads => false,
+                flag::ADDEND => applied == activation::NONE,
+                flag::SLOPE | flag::KEEP => applied != activation::NONE,
                 _ => false,
             };
             let boxed = [kernels::PIPELINED_CHUNK, kernels::PIPELINED_ROWS];

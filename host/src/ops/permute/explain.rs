@@ -162,6 +162,9 @@ mod tests {
         assert!(matrix.kernel.starts_with("turned"), "{matrix}");
         let many = explained(&[64, 1024, 1024], &[0, 2, 1], DType::F32);
         assert!(many.kernel.starts_with("tiles"), "{many}");
+        // More tiles along the rows than a grid's second dimension has blocks.
+        let tall = explained(&[4_300_000, 64], &[1, 0], DType::F32);
+        assert!(tall.kernel.starts_with("tiles"), "{tall}");
         let of_two = explained(&[16, 16, 64, 64, 64], &[4, 2, 0, 3, 1], DType::F16);
         assert!(of_two.kernel.starts_with("turned"), "{of_two}");
         assert_eq!((matrix.bytes, matrix.widths), (8 << 26, [16, 16]));

@@ -1,20 +1,18 @@
 //! A cell of 16-bit numbers and many units in one launch, by clusters of blocks: on Hopper.
 
 use super::Kind;
-use super::fused::{Operands, rows_of};
+use super::fused::{Operands, biases, rows_of};
 use super::plan::Target;
+use super::streamed::map_of_lines;
 use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::launch::Grid;
-use crate::ops::matmul::map_of_operand;
 use crate::ops::views::{read, write};
 use crate::tensor::Tensor;
 use cuda_std::Float;
 use cuda_std::kernel::Kernel;
-use cuda_std::tma::TensorMap;
-use kernels_gpu::matmul::Matrix;
 use kernels_gpu::recurrent::{
-    CLUSTER_BLOCKS, CLUSTER_ROWS, ClusterCell, TERMS, cluster_cell, cluster_cell_shared_bytes, has,
+    CLUSTER_BLOCKS, CLUSTER_ROWS, ClusterCell, TERMS, cluster_cell, cluster_cell_shared_bytes,
 };
 
 /// Units, and columns of x and h together, below which a block by itself reads little enough of the rows; of 64 rows, and so may be otherwise
@@ -33,13 +31,6 @@ pub fn serves(of: &Operands) -> bool {
         && of.x.dtype() != DType::F32
         && (hidden >= LEAST_UNITS && input + hidden >= LEAST_TERMS && input > 0)
         && [of.x, of.h, of.weights.w_ih, of.weights.w_hh].into_iter().all(|tensor| rows_of(tensor, 16))
-}
-
-/// A map of `[groups, lines, columns]`, for boxes of so many lines of a group.
-fn map(tensor: &Tensor, [groups, lines, columns]: [usize; 3], width: u32) -> Result<TensorMap> {
-    let of_group = (lines * columns) as i64;
-    let matrix = Matrix { row: columns as i64, col: 1, outer: 0, inner: of_group };
-    map_of_operand(tensor, &matrix, [lines, columns], [1, groups], true, width)
 }
 
 /// h' and, of an LSTM, c'.
@@ -61,14 +52,13 @@ pub fn launch<T: Element + Float + cluster_cell::Instances>(
     let kernel = kernel.expect("each number of gates has instances");
     let [batch, input] = [of.x.shape()[0], of.x.shape()[1]];
     let weights = of.weights;
-    let of_weights =
-        |weight, columns| map(weight, [kind.gates(), hidden, columns], kernel.constant("UNITS") as u32);
-    let of_rows = |rows, columns| map(rows, [1, batch, columns], CLUSTER_ROWS);
-    let given = [(weights.b_ih.is_some(), has::BIAS), (weights.b_hh.is_some(), has::PRODUCT)];
+    let [units, stages] = ["UNITS", "STAGES"].map(|name| kernel.constant(name));
+    let of_weights = |weight, columns| map_of_lines(weight, [1, kind.gates(), hidden, columns], units);
+    let of_rows = |rows, columns| map_of_lines(rows, [1, 1, batch, columns], CLUSTER_ROWS as usize);
     let p = ClusterCell {
         batch: batch as u32,
         hidden: hidden as u32,
-        has: given.iter().filter(|(is, _)| *is).fold(0, |bits, (_, bit)| bits | bit),
+        has: biases(&weights),
         chunks: [input, hidden].map(|columns| columns.div_ceil(TERMS as usize) as u32),
     };
     let args = (
@@ -84,7 +74,6 @@ pub fn launch<T: Element + Float + cluster_cell::Instances>(
         write(c_next)?,
         p,
     );
-    let [units, stages] = ["UNITS", "STAGES"].map(|name| kernel.constant(name));
     let grid = Grid::xyz(hidden.div_ceil(units) as u64 * u64::from(CLUSTER_BLOCKS), groups as u64, 1)?
         .cluster(CLUSTER_BLOCKS)
         .shared(cluster_cell_shared_bytes(kind.gates(), units, stages))

@@ -32,6 +32,12 @@ pub fn serves(of: &Operands) -> bool {
         && dense.iter().flatten().all(|tensor| tensor.is_contiguous())
 }
 
+/// Which biases there are, as both kernels want to know it.
+pub fn biases(of: &RecurrentWeights) -> u32 {
+    let given = [(of.b_ih, has::BIAS), (of.b_hh, has::PRODUCT)];
+    given.iter().filter(|(bias, _)| bias.is_some()).fold(0, |bits, (_, bit)| bits | bit)
+}
+
 /// Whether each row starts at a multiple of so many bytes.
 pub fn rows_of(tensor: &Tensor, bytes: u64) -> bool {
     let row = tensor.shape()[1] * tensor.dtype().size();
@@ -68,13 +74,12 @@ fn launch<T: Element + Float + kernels::cell::Instances>(
     let kernel = of_kind().find(|kernel| rows(kernel) >= batch).or_else(|| of_kind().max_by_key(rows));
     let kernel = kernel.expect("each number of gates has instances");
     let RecurrentWeights { w_ih, w_hh, b_ih, b_hh } = of.weights;
-    let given = [(b_ih.is_some(), has::BIAS), (b_hh.is_some(), has::PRODUCT)];
     let packs = |x, weight| rows_of(x, 16) && rows_of(weight, 16);
     let p = Cell {
         batch: batch as u32,
         input: of.x.shape()[1] as u32,
         hidden: hidden as u32,
-        has: given.iter().filter(|(is, _)| *is).fold(0, |bits, (_, bit)| bits | bit),
+        has: biases(&of.weights),
         packs: u32::from(packs(of.x, w_ih)) | u32::from(packs(of.h, w_hh)) << 1,
     };
     let args = (

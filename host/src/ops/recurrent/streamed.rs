@@ -100,11 +100,19 @@ impl InParts {
 
     /// For boxes of so many lines.
     fn map(&self, width: usize) -> Result<TensorMap> {
-        let [parts, chunks, lines, terms] = self.extents();
-        let of_chunk = (lines * terms) as i64;
-        let matrix = Matrix { row: terms as i64, col: 1, outer: chunks as i64 * of_chunk, inner: of_chunk };
-        map_of_operand(&self.numbers, &matrix, [lines, terms], [parts, chunks], true, width as u32)
+        map_of_lines(&self.numbers, self.extents(), width)
     }
+}
+
+/// A map of a contiguous `[outer, inner, lines, terms]`, for boxes of so many lines of one matrix.
+pub fn map_of_lines(
+    tensor: &Tensor,
+    [outer, inner, lines, terms]: [usize; 4],
+    width: usize,
+) -> Result<TensorMap> {
+    let of_inner = (lines * terms) as i64;
+    let matrix = Matrix { row: terms as i64, col: 1, outer: inner as i64 * of_inner, inner: of_inner };
+    map_of_operand(tensor, &matrix, [lines, terms], [outer, inner], true, width as u32)
 }
 
 fn divisor(value: usize) -> Result<Divisor> {
