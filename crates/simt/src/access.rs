@@ -3,22 +3,15 @@
 use std::panic::Location;
 use std::ptr;
 
+use crate::check;
 use crate::ctx::{At, Ctx, FULL, NONE, ctx};
-use crate::fault::{fault, suspect};
+use crate::fault::fault;
 use crate::memory::{Inner, Memory, View};
-use crate::race::{self, Access, Space};
+use crate::race::Space;
 use crate::report::Kind;
-use crate::shadow::granule_of;
 
 /// Accesses between two looks at the clock on the wall.
 pub(crate) const BUDGET: u32 = 1 << 20;
-
-impl Space for Inner {
-    const SHARED: bool = false;
-    fn describe(&self, offset: usize) -> String {
-        Inner::describe(self, offset)
-    }
-}
 
 impl Ctx {
     /// Counts an access; now and then looks at the clock.
@@ -114,66 +107,13 @@ fn outside(ctx: &Ctx, inner: &Inner, offset: usize, bytes: usize, at: At) -> ! {
     fault(ctx, Kind::InvalidAccess, at, None, detail)
 }
 
-/// Checks a read of `B` bytes; the common case, one granule all written, without a stack frame.
-#[inline(never)]
-fn check_read<const B: usize>(ctx: &Ctx, inner: &Inner, offset: usize, at: At) {
-    match inner.ready_shadow(B, offset, ctx.era.get()) {
-        Some(shadow) if inner.is_written::<B>(offset) => {
-            shadow.prefetch(offset / B);
-            race::read_granule(ctx, inner, shadow, offset / B, Access { offset, bytes: B, flags: 0, at });
-        }
-        _ => read_slowly(ctx, inner, offset, B, at),
-    }
-}
-
-#[inline(never)]
-fn read_slowly(ctx: &Ctx, inner: &Inner, offset: usize, bytes: usize, at: At) {
-    if let Some(byte) = inner.unwritten(offset, bytes) {
-        suspect(ctx, at, format!("read of {}, never written", inner.describe(byte)));
-    }
-    let shadow = inner.shadow(granule_of(offset, bytes), ctx.time.get());
-    race::read(ctx, inner, shadow, Access { offset, bytes, flags: 0, at });
-}
-
-/// Checks a write of `B` bytes, as `check_read`.
-#[inline(never)]
-fn check_write<const B: usize>(ctx: &Ctx, inner: &Inner, offset: usize, value: *const u8, at: At) {
-    if let Some(shadow) = inner.ready_shadow(B, offset, ctx.era.get()) {
-        let access = Access { offset, bytes: B, flags: 0, at };
-        shadow.prefetch(offset / B);
-        inner.mark_written(offset, B);
-        // SAFETY: `value` has `B` bytes, and so has the memory at `offset`, checked by `enter`.
-        unsafe { race::write_granule(ctx, inner, shadow, offset / B, access, value, inner.base.add(offset)) };
-    } else {
-        write_slowly(ctx, inner, offset, B, value, at);
-    }
-}
-
-#[inline(never)]
-fn write_slowly(ctx: &Ctx, inner: &Inner, offset: usize, bytes: usize, value: *const u8, at: At) {
-    let shadow = inner.shadow(granule_of(offset, bytes), ctx.time.get());
-    // SAFETY: `value` has `bytes` bytes, and so has the memory at `offset`, checked by `enter`.
-    unsafe {
-        let target = inner.base.add(offset);
-        race::write(ctx, inner, shadow, Access { offset, bytes, flags: 0, at }, value, target);
-    }
-    inner.mark_written(offset, bytes);
-}
-
 #[inline(always)]
 fn before_load<T>(v: View<T>, index: usize, count: usize, align: usize, at: At) {
     let ctx = ctx();
     if ctx.level.get() != NONE && !ctx.stopping.get() {
         let (inner, offset) = enter(ctx, v, index, count, align, at);
         if ctx.level.get() == FULL {
-            match count * size_of::<T>() {
-                1 => check_read::<1>(ctx, inner, offset, at),
-                2 => check_read::<2>(ctx, inner, offset, at),
-                4 => check_read::<4>(ctx, inner, offset, at),
-                8 => check_read::<8>(ctx, inner, offset, at),
-                16 => check_read::<16>(ctx, inner, offset, at),
-                bytes => read_slowly(ctx, inner, offset, bytes, at),
-            }
+            check::read(ctx, inner, offset, count * size_of::<T>(), at);
         }
     }
 }
@@ -184,14 +124,8 @@ fn before_store<T>(v: View<T>, index: usize, count: usize, align: usize, value: 
     if ctx.level.get() != NONE && !ctx.stopping.get() {
         let (inner, offset) = enter(ctx, v, index, count, align, at);
         if ctx.level.get() == FULL {
-            match count * size_of::<T>() {
-                1 => check_write::<1>(ctx, inner, offset, value, at),
-                2 => check_write::<2>(ctx, inner, offset, value, at),
-                4 => check_write::<4>(ctx, inner, offset, value, at),
-                8 => check_write::<8>(ctx, inner, offset, value, at),
-                16 => check_write::<16>(ctx, inner, offset, value, at),
-                bytes => write_slowly(ctx, inner, offset, bytes, value, at),
-            }
+            // SAFETY: callers give as many bytes, and so has the memory at `offset`, checked by `enter`.
+            unsafe { check::write(ctx, inner, offset, count * size_of::<T>(), value, at) };
         } else {
             inner.untracked_store();
         }

@@ -6,6 +6,7 @@ use std::ptr;
 
 use crate::clock::{self, SyncCells};
 use crate::pages;
+use crate::race::Space;
 use crate::shadow::{self, Shadow};
 
 /// Alignment of shared memory, enough for any swizzle.
@@ -99,47 +100,11 @@ impl Arena {
         self.data.get()
     }
 
-    #[inline]
-    pub(crate) fn mark_written(&self, offset: usize, bytes: usize) {
-        // SAFETY: callers have checked the range against `used`.
-        unsafe { shadow::mark(self.init.get().add(offset), bytes) }
-    }
-
     /// The bytes hold nothing until they are written again.
     #[inline]
     pub(crate) fn mark_unwritten(&self, offset: usize, bytes: usize) {
         // SAFETY: callers have checked the range against `used`.
         unsafe { self.init.get().add(offset).write_bytes(0, bytes) }
-    }
-
-    #[inline]
-    pub(crate) fn unwritten(&self, offset: usize, bytes: usize) -> Option<usize> {
-        // SAFETY: callers have checked the range against `used`.
-        unsafe { shadow::first_unwritten(self.init.get().add(offset), bytes) }.map(|i| offset + i)
-    }
-
-    /// The shadow table if its granule is just this access.
-    #[inline(always)]
-    pub(crate) fn ready_shadow(&self, bytes: usize, offset: usize, era: u64) -> Option<&Shadow> {
-        // SAFETY: as for `shadow`.
-        let shadow = unsafe { self.shadow.get().as_ref() }?;
-        (shadow.bytes == bytes && shadow.era == era && offset & (bytes - 1) == 0).then_some(shadow)
-    }
-
-    /// Are these bytes all written?
-    #[inline(always)]
-    pub(crate) fn is_written<const B: usize>(&self, offset: usize) -> bool {
-        // SAFETY: callers have checked the range against `used`.
-        unsafe { shadow::all_written::<B>(self.init.get().add(offset)) }
-    }
-
-    #[inline]
-    pub(crate) fn shadow(&self, log: u32, time: u64) -> &Shadow {
-        // SAFETY: the table lives until replaced, and no check keeps a reference over a replacement.
-        match unsafe { self.shadow.get().as_ref() } {
-            Some(s) if s.log <= log && s.era == clock::era(time) => s,
-            found => self.make_shadow(found, log, time),
-        }
     }
 
     #[cold]
@@ -154,6 +119,53 @@ impl Arena {
         self.shadow.set(new);
         // SAFETY: just made.
         unsafe { &*new }
+    }
+}
+
+impl Space for Arena {
+    const SHARED: bool = true;
+    const LIFETIME: &'static str = " in this block";
+
+    fn describe(&self, offset: usize) -> String {
+        format!("byte {offset} of shared memory")
+    }
+
+    fn byte(&self, offset: usize) -> *const u8 {
+        self.data().wrapping_add(offset)
+    }
+
+    #[inline(always)]
+    fn is_written<const B: usize>(&self, offset: usize) -> bool {
+        // SAFETY: callers have checked the range against `used`.
+        unsafe { shadow::all_written::<B>(self.init.get().add(offset)) }
+    }
+
+    #[inline]
+    fn unwritten(&self, offset: usize, bytes: usize) -> Option<usize> {
+        // SAFETY: callers have checked the range against `used`.
+        unsafe { shadow::first_unwritten(self.init.get().add(offset), bytes) }.map(|i| offset + i)
+    }
+
+    #[inline]
+    fn mark_written(&self, offset: usize, bytes: usize) {
+        // SAFETY: callers have checked the range against `used`.
+        unsafe { shadow::mark(self.init.get().add(offset), bytes) }
+    }
+
+    #[inline(always)]
+    fn ready_shadow(&self, bytes: usize, offset: usize, era: u64) -> Option<&Shadow> {
+        // SAFETY: as for `shadow`.
+        let shadow = unsafe { self.shadow.get().as_ref() }?;
+        (shadow.bytes == bytes && shadow.era == era && offset & (bytes - 1) == 0).then_some(shadow)
+    }
+
+    #[inline]
+    fn shadow(&self, log: u32, time: u64) -> &Shadow {
+        // SAFETY: the table lives until replaced, and no check keeps a reference over a replacement.
+        match unsafe { self.shadow.get().as_ref() } {
+            Some(s) if s.log <= log && s.era == clock::era(time) => s,
+            found => self.make_shadow(found, log, time),
+        }
     }
 }
 

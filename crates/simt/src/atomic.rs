@@ -4,13 +4,10 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering as Std};
 
+use crate::check;
 use crate::clock::{self, ClockMap, SyncCell, SyncCells, join_shared};
 use crate::ctx::{At, Ctx, FULL, NONE, Wait, ctx};
-use crate::fault::fault;
 use crate::memory::View;
-use crate::race::{self, Access};
-use crate::report::Kind;
-use crate::shadow::granule_of;
 use crate::shared::{self, SharedView};
 use crate::word::{ATOMIC, BLOCK_SCOPE, CLUSTER_SCOPE};
 
@@ -274,22 +271,15 @@ fn global<T: Copy>(
     let guard = Guard::lock(ctx, target as usize);
     let full = ctx.level.get() == FULL && place.is_some();
     if let (true, Some((inner, offset))) = (full, place) {
-        let bytes = size_of::<T>();
-        if kind != Op::Store
-            && let Some(byte) = inner.unwritten(offset, bytes)
-        {
-            let detail = format!("atomic on {}, never written", inner.describe(byte));
-            fault(ctx, Kind::Uninitialized, at, None, detail);
-        }
-        let shadow = inner.shadow(granule_of(offset, bytes), ctx.time.get());
-        let access = Access { offset, bytes, flags: scope.flags(), at };
-        if kind == Op::Load {
-            race::read(ctx, inner, shadow, access);
-        } else {
-            // SAFETY: atomics compare no bytes.
-            unsafe { race::write(ctx, inner, shadow, access, std::ptr::null(), std::ptr::null()) };
-            inner.mark_written(offset, bytes);
-        }
+        check::atomic(
+            ctx,
+            inner,
+            offset,
+            size_of::<T>(),
+            (kind != Op::Store, kind != Op::Load),
+            scope.flags(),
+            at,
+        );
     } else if let (Some((inner, _)), true) = (place, kind != Op::Load) {
         inner.untracked_store();
     }
@@ -328,22 +318,15 @@ fn on_shared<T: Copy>(
         let offset = shared::enter(ctx, v, block, index, 1, size_of::<T>(), at);
         full = ctx.level.get() == FULL;
         if full {
-            let bytes = size_of::<T>();
-            if kind != Op::Store
-                && let Some(byte) = block.arena.unwritten(offset, bytes)
-            {
-                let detail = format!("atomic on byte {byte} of shared memory, never written in this block");
-                fault(ctx, Kind::Uninitialized, at, None, detail);
-            }
-            let shadow = block.arena.shadow(granule_of(offset, bytes), ctx.time.get());
-            let access = Access { offset, bytes, flags: scope.flags(), at };
-            if kind == Op::Load {
-                race::read(ctx, &block.arena, shadow, access);
-            } else {
-                // SAFETY: atomics compare no bytes.
-                unsafe { race::write(ctx, &block.arena, shadow, access, std::ptr::null(), std::ptr::null()) };
-                block.arena.mark_written(offset, bytes);
-            }
+            check::atomic(
+                ctx,
+                &block.arena,
+                offset,
+                size_of::<T>(),
+                (kind != Op::Store, kind != Op::Load),
+                scope.flags(),
+                at,
+            );
         }
     }
     let (old, changed) = apply(target, op);

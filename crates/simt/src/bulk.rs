@@ -13,6 +13,7 @@ use crate::ctx::{At, Ctx, FULL, Lane, Warp, ctx};
 use crate::fault::{fault, other_of_word};
 use crate::mbarrier;
 use crate::memory::View;
+use crate::race::Space;
 use crate::report::Kind;
 use crate::shared::SharedView;
 

@@ -60,6 +60,7 @@ pub mod async_copy;
 pub mod atomic;
 pub mod barrier;
 pub mod bulk;
+mod check;
 mod clock;
 mod ctx;
 mod fault;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use crate::clock::{self, SyncCells};
 use crate::pages;
+use crate::race::Space;
 use crate::shadow::{self, Shadow};
 
 /// Alignment of an allocation's first byte, as `cuMemAlloc` gives.
@@ -151,6 +152,24 @@ impl Memory {
         inner.mark_written(offset, src.len());
     }
 
+    /// Copies bytes from other memory; those that nothing has written there count as such here, too.
+    ///
+    /// # Panics
+    /// When a range is out of bounds.
+    pub fn copy_from(&self, offset: usize, source: &Memory, source_offset: usize, bytes: usize) {
+        self.check_range(offset, bytes);
+        source.check_range(source_offset, bytes);
+        let (to, from) = (self.inner(), source.inner());
+        // SAFETY: in range, checked above.
+        unsafe { ptr::copy(from.base.add(source_offset), to.base.add(offset), bytes) };
+        if from.init.is_null() || from.all_written.load(Ordering::Relaxed) {
+            to.mark_written(offset, bytes);
+        } else if !to.init.is_null() {
+            // SAFETY: the maps have a byte for each.
+            unsafe { ptr::copy(from.init.add(source_offset), to.init.add(offset), bytes) };
+        }
+    }
+
     fn check_range(&self, offset: usize, bytes: usize) {
         let end = offset.checked_add(bytes);
         assert!(
@@ -205,15 +224,6 @@ fn available() -> Option<usize> {
 }
 
 impl Inner {
-    /// Marks bytes as written.
-    #[inline]
-    pub(crate) fn mark_written(&self, offset: usize, bytes: usize) {
-        if !self.init.is_null() {
-            // SAFETY: callers have checked the range.
-            unsafe { shadow::mark(self.init.add(offset), bytes) };
-        }
-    }
-
     /// A store nobody tracks.
     #[inline]
     pub(crate) fn untracked_store(&self) {
@@ -222,51 +232,8 @@ impl Inner {
         }
     }
 
-    /// Offset of the first byte of the range that nothing has written.
-    #[inline]
-    pub(crate) fn unwritten(&self, offset: usize, bytes: usize) -> Option<usize> {
-        if self.init.is_null() {
-            return None;
-        }
-        // SAFETY: callers have checked the range.
-        let found = unsafe { shadow::first_unwritten(self.init.add(offset), bytes) };
-        found.filter(|_| !self.all_written.load(Ordering::Relaxed)).map(|i| offset + i)
-    }
-
     pub(crate) fn name(&self) -> String {
         self.handle.name()
-    }
-
-    pub(crate) fn describe(&self, offset: usize) -> String {
-        let name = self.name();
-        let name = if name.is_empty() { "global memory".into() } else { format!("`{name}`") };
-        format!("byte {offset} of {name} ({} bytes)", self.len)
-    }
-
-    /// The shadow table if its granule is just this access.
-    #[inline(always)]
-    pub(crate) fn ready_shadow(&self, bytes: usize, offset: usize, era: u64) -> Option<&Shadow> {
-        // SAFETY: tables live until the memory does.
-        let shadow = unsafe { self.shadow.load(Ordering::Acquire).as_ref() }?;
-        (shadow.bytes == bytes && shadow.era == era && offset & (bytes - 1) == 0).then_some(shadow)
-    }
-
-    /// Are these bytes all known to be written?
-    #[inline(always)]
-    pub(crate) fn is_written<const B: usize>(&self, offset: usize) -> bool {
-        // SAFETY: callers have checked the range.
-        self.init.is_null() || unsafe { shadow::all_written::<B>(self.init.add(offset)) }
-    }
-
-    /// The shadow table for an access that needs granules of at most `1 << log` bytes.
-    #[inline]
-    pub(crate) fn shadow(&self, log: u32, time: u64) -> &Shadow {
-        let found = self.shadow.load(Ordering::Acquire);
-        // SAFETY: tables live until the memory does.
-        match unsafe { found.as_ref() } {
-            Some(s) if s.era == clock::era(time) && s.log <= log => s,
-            _ => self.make_shadow(log, time),
-        }
     }
 
     #[cold]
@@ -289,6 +256,62 @@ impl Inner {
         }
         // SAFETY: just made, and freed with the memory.
         unsafe { &*new }
+    }
+}
+
+impl Space for Inner {
+    const SHARED: bool = false;
+    const LIFETIME: &'static str = "";
+
+    fn describe(&self, offset: usize) -> String {
+        let name = self.name();
+        let name = if name.is_empty() { "global memory".into() } else { format!("`{name}`") };
+        format!("byte {offset} of {name} ({} bytes)", self.len)
+    }
+
+    fn byte(&self, offset: usize) -> *const u8 {
+        self.base.wrapping_add(offset)
+    }
+
+    #[inline(always)]
+    fn is_written<const B: usize>(&self, offset: usize) -> bool {
+        // SAFETY: callers have checked the range.
+        self.init.is_null() || unsafe { shadow::all_written::<B>(self.init.add(offset)) }
+    }
+
+    #[inline]
+    fn unwritten(&self, offset: usize, bytes: usize) -> Option<usize> {
+        if self.init.is_null() {
+            return None;
+        }
+        // SAFETY: callers have checked the range.
+        let found = unsafe { shadow::first_unwritten(self.init.add(offset), bytes) };
+        found.filter(|_| !self.all_written.load(Ordering::Relaxed)).map(|i| offset + i)
+    }
+
+    #[inline]
+    fn mark_written(&self, offset: usize, bytes: usize) {
+        if !self.init.is_null() {
+            // SAFETY: callers have checked the range.
+            unsafe { shadow::mark(self.init.add(offset), bytes) };
+        }
+    }
+
+    #[inline(always)]
+    fn ready_shadow(&self, bytes: usize, offset: usize, era: u64) -> Option<&Shadow> {
+        // SAFETY: tables live until the memory does.
+        let shadow = unsafe { self.shadow.load(Ordering::Acquire).as_ref() }?;
+        (shadow.bytes == bytes && shadow.era == era && offset & (bytes - 1) == 0).then_some(shadow)
+    }
+
+    #[inline]
+    fn shadow(&self, log: u32, time: u64) -> &Shadow {
+        let found = self.shadow.load(Ordering::Acquire);
+        // SAFETY: tables live until the memory does.
+        match unsafe { found.as_ref() } {
+            Some(s) if s.era == clock::era(time) && s.log <= log => s,
+            _ => self.make_shadow(log, time),
+        }
     }
 }
 

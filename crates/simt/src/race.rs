@@ -10,12 +10,28 @@ use crate::shadow::Shadow;
 use crate::site;
 use crate::word::{self, ATOMIC, BLOCK_SCOPE, CLUSTER_SCOPE};
 
-/// Where an access goes, for the sentence in a report.
+/// Where an access goes: global memory or a block's shared memory.
+///
+/// Offsets are within it.
 pub(crate) trait Space {
     /// Words of other blocks mean nothing here: the memory is reused from block to block.
     const SHARED: bool;
+    /// How long what was written stays, for the sentence in a report.
+    const LIFETIME: &'static str;
     /// Names the byte.
     fn describe(&self, offset: usize) -> String;
+    /// Where the byte is.
+    fn byte(&self, offset: usize) -> *const u8;
+    /// Are these bytes all known to be written?
+    fn is_written<const B: usize>(&self, offset: usize) -> bool;
+    /// The first of these bytes that nothing has written.
+    fn unwritten(&self, offset: usize, bytes: usize) -> Option<usize>;
+    /// Marks bytes as written.
+    fn mark_written(&self, offset: usize, bytes: usize);
+    /// The shadow table if its granule is just this access.
+    fn ready_shadow(&self, bytes: usize, offset: usize, era: u64) -> Option<&Shadow>;
+    /// The shadow table for an access that needs granules of at most `1 << log` bytes.
+    fn shadow(&self, log: u32, time: u64) -> &Shadow;
 }
 
 /// One access that the detector looks at.
@@ -116,8 +132,9 @@ fn scopes_meet(ctx: &Ctx, a: u64, b: u64, flags: u64) -> bool {
     }
 }
 
-#[inline]
-fn exchange(ctx: &Ctx, cell: &AtomicU64, new: u64) -> u64 {
+/// Puts a word in a cell's place.
+#[inline(always)]
+pub(crate) fn exchange(ctx: &Ctx, cell: &AtomicU64, new: u64) -> u64 {
     if ctx.parallel.get() {
         // Sequentially consistent: of two racing accesses, one sees the other's word.
         cell.swap(new, SeqCst)
@@ -130,7 +147,7 @@ fn exchange(ctx: &Ctx, cell: &AtomicU64, new: u64) -> u64 {
 
 /// Is the access with word `e` old, or settled by a barrier? False means: look closer.
 #[inline(always)]
-fn settled<S: Space>(ctx: &Ctx, e: u64, me: u64) -> bool {
+pub(crate) fn settled<S: Space>(ctx: &Ctx, e: u64, me: u64) -> bool {
     let others = if S::SHARED { &ctx.others_shared } else { &ctx.others };
     let limit = if word::block(e ^ me) == 0 { ctx.joined.get() } else { others.get() };
     word::clock(e) <= limit
@@ -161,15 +178,15 @@ pub(crate) fn read_granule<S: Space>(ctx: &Ctx, space: &S, shadow: &Shadow, g: u
     } else {
         read_again(ctx, reader, r, a);
     }
-    let w = writer.load(SeqCst);
-    if !settled::<S>(ctx, w, me) {
-        read_after_write(ctx, space, shadow, g, w, a);
+    if !settled::<S>(ctx, writer.load(SeqCst), me) {
+        read_behind_write(ctx, space, shadow, g, a);
     }
 }
 
+/// Checks a read of a granule against the last write.
 #[inline(never)]
-fn read_after_write<S: Space>(ctx: &Ctx, space: &S, shadow: &Shadow, g: usize, w: u64, a: Access) {
-    let me = ctx.word.get();
+pub(crate) fn read_behind_write<S: Space>(ctx: &Ctx, space: &S, shadow: &Shadow, g: usize, a: Access) {
+    let (me, w) = (ctx.word.get(), shadow.granule(g).0.load(SeqCst));
     if current::<S>(ctx, w) && !word::same_thread(w, me) {
         let both_atomic = w & a.flags & ATOMIC != 0 && scopes_meet(ctx, w, me, a.flags);
         if !both_atomic && !ordered(ctx, w) {
@@ -265,24 +282,32 @@ pub(crate) unsafe fn write_granule<S: Space>(
     value: *const u8,
     target: *const u8,
 ) {
-    let (writer, reader) = shadow.granule(g);
+    let (writer, _) = shadow.granule(g);
     let me = ctx.word.get();
     let w = exchange(ctx, writer, me | a.flags | site::number(a.at));
     if !settled::<S>(ctx, w, me) {
         // SAFETY: the caller's promise.
-        unsafe { write_after_write(ctx, space, shadow, g, w, a, value, target) };
+        unsafe { write_behind_write(ctx, space, shadow, g, w, a, value, target) };
     }
-    let r = reader.load(SeqCst);
-    if !settled::<S>(ctx, r, me) || r & word::ALSO != 0 {
-        write_after_read(ctx, space, shadow, g, r, a);
+    write_behind_reads(ctx, space, shadow, g, a);
+}
+
+/// Checks a write of a granule against the last reads, if they are not settled.
+#[inline(always)]
+pub(crate) fn write_behind_reads<S: Space>(ctx: &Ctx, space: &S, shadow: &Shadow, g: usize, a: Access) {
+    let r = shadow.granule(g).1.load(SeqCst);
+    if !settled::<S>(ctx, r, ctx.word.get()) || r & word::ALSO != 0 {
+        write_behind_read(ctx, space, shadow, g, r, a);
     }
 }
 
+/// Checks a write of a granule, which is recorded, against the one before it with word `w`.
+///
 /// # Safety
 /// As for [`write`].
 #[inline(never)]
 #[allow(clippy::too_many_arguments)]
-unsafe fn write_after_write<S: Space>(
+pub(crate) unsafe fn write_behind_write<S: Space>(
     ctx: &Ctx,
     space: &S,
     shadow: &Shadow,
@@ -309,7 +334,7 @@ unsafe fn write_after_write<S: Space>(
 }
 
 #[inline(never)]
-fn write_after_read<S: Space>(ctx: &Ctx, space: &S, shadow: &Shadow, g: usize, r: u64, a: Access) {
+fn write_behind_read<S: Space>(ctx: &Ctx, space: &S, shadow: &Shadow, g: usize, r: u64, a: Access) {
     if !current::<S>(ctx, r) || r & a.flags & ATOMIC != 0 {
         return;
     }

@@ -4,12 +4,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
 
-use crate::arena::Arena;
+use crate::check;
 use crate::ctx::{At, Block, Ctx, FULL, NONE, ctx};
-use crate::fault::{fault, suspect};
-use crate::race::{self, Access, Space};
+use crate::fault::fault;
 use crate::report::Kind;
-use crate::shadow::granule_of;
 
 /// A shared array declared in a kernel: one `static` for each declaration.
 #[derive(Debug)]
@@ -114,59 +112,6 @@ fn place(ctx: &Ctx, id: &'static StaticShared, at: At) -> u32 {
     offset
 }
 
-impl Space for Arena {
-    const SHARED: bool = true;
-    fn describe(&self, offset: usize) -> String {
-        format!("byte {offset} of shared memory")
-    }
-}
-
-/// Checks a read of `B` bytes; the common case, one granule all written, without a stack frame.
-#[inline(never)]
-fn check_read<const B: usize>(ctx: &Ctx, arena: &Arena, offset: usize, at: At) {
-    match arena.ready_shadow(B, offset, ctx.era.get()) {
-        Some(shadow) if arena.is_written::<B>(offset) => {
-            race::read_granule(ctx, arena, shadow, offset / B, Access { offset, bytes: B, flags: 0, at });
-        }
-        _ => read_slowly(ctx, arena, offset, B, at),
-    }
-}
-
-#[inline(never)]
-fn read_slowly(ctx: &Ctx, arena: &Arena, offset: usize, bytes: usize, at: At) {
-    if let Some(byte) = arena.unwritten(offset, bytes) {
-        suspect(ctx, at, format!("read of byte {byte} of shared memory, never written in this block"));
-    }
-    let shadow = arena.shadow(granule_of(offset, bytes), ctx.time.get());
-    race::read(ctx, arena, shadow, Access { offset, bytes, flags: 0, at });
-}
-
-/// Checks a write of `B` bytes, as `check_read`.
-#[inline(never)]
-fn check_write<const B: usize>(ctx: &Ctx, arena: &Arena, offset: usize, value: *const u8, at: At) {
-    if let Some(shadow) = arena.ready_shadow(B, offset, ctx.era.get()) {
-        let access = Access { offset, bytes: B, flags: 0, at };
-        arena.mark_written(offset, B);
-        // SAFETY: `value` has `B` bytes, and so has the memory at `offset`, checked by `enter`.
-        unsafe {
-            race::write_granule(ctx, arena, shadow, offset / B, access, value, arena.data().add(offset))
-        };
-    } else {
-        write_slowly(ctx, arena, offset, B, value, at);
-    }
-}
-
-#[inline(never)]
-fn write_slowly(ctx: &Ctx, arena: &Arena, offset: usize, bytes: usize, value: *const u8, at: At) {
-    let shadow = arena.shadow(granule_of(offset, bytes), ctx.time.get());
-    // SAFETY: `value` has `bytes` bytes, and so has the memory at `offset`, checked by `enter`.
-    unsafe {
-        let target = arena.data().add(offset);
-        race::write(ctx, arena, shadow, Access { offset, bytes, flags: 0, at }, value, target);
-    }
-    arena.mark_written(offset, bytes);
-}
-
 /// Checks the place of an access of `count` elements and gives its byte offset.
 #[inline(always)]
 pub(crate) fn enter<T>(
@@ -222,15 +167,7 @@ impl<T: Copy> SharedView<T> {
         if ctx.level.get() != NONE && !ctx.stopping.get() {
             let offset = enter(ctx, self, block, index, count, align, at);
             if ctx.level.get() == FULL {
-                let arena = &block.arena;
-                match count * size_of::<T>() {
-                    1 => check_read::<1>(ctx, arena, offset, at),
-                    2 => check_read::<2>(ctx, arena, offset, at),
-                    4 => check_read::<4>(ctx, arena, offset, at),
-                    8 => check_read::<8>(ctx, arena, offset, at),
-                    16 => check_read::<16>(ctx, arena, offset, at),
-                    bytes => read_slowly(ctx, arena, offset, bytes, at),
-                }
+                check::read(ctx, &block.arena, offset, count * size_of::<T>(), at);
             }
         }
     }
@@ -250,15 +187,8 @@ impl<T: Copy> SharedView<T> {
         if ctx.level.get() != NONE && !ctx.stopping.get() {
             let offset = enter(ctx, self, block, index, count, align, at);
             if ctx.level.get() == FULL {
-                let arena = &block.arena;
-                match count * size_of::<T>() {
-                    1 => check_write::<1>(ctx, arena, offset, value, at),
-                    2 => check_write::<2>(ctx, arena, offset, value, at),
-                    4 => check_write::<4>(ctx, arena, offset, value, at),
-                    8 => check_write::<8>(ctx, arena, offset, value, at),
-                    16 => check_write::<16>(ctx, arena, offset, value, at),
-                    bytes => write_slowly(ctx, arena, offset, bytes, value, at),
-                }
+                // SAFETY: callers give as many bytes, and so has the memory at `offset`, checked by `enter`.
+                unsafe { check::write(ctx, &block.arena, offset, count * size_of::<T>(), value, at) };
             }
         }
     }

@@ -46,8 +46,14 @@ static TABLE: [AtomicPtr<Location<'static>>; SLOTS] = [const { AtomicPtr::new(pt
 /// The number of a position, stable for the life of the process.
 #[inline]
 pub(crate) fn number(at: &'static Location<'static>) -> u64 {
+    known(at).unwrap_or_else(|| insert(at, hash(at)))
+}
+
+/// The number of a position that has the first slot it may have.
+#[inline(always)]
+pub(crate) fn known(at: &'static Location<'static>) -> Option<u64> {
     let slot = hash(at);
-    if ptr::eq(TABLE[slot].load(Ordering::Relaxed), at) { slot as u64 } else { insert(at, slot) }
+    ptr::eq(TABLE[slot].load(Ordering::Relaxed), at).then_some(slot as u64)
 }
 
 #[inline]

@@ -12,6 +12,7 @@ use crate::bulk::unfenced;
 use crate::ctx::{At, Ctx, FULL, ctx};
 use crate::fault::{fault, other_of_word};
 use crate::matrix::Widen;
+use crate::race::Space;
 use crate::report::Kind;
 use crate::shared::{SharedView, from_address};
 

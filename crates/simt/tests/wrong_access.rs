@@ -284,6 +284,14 @@ fn host_bytes_and_unwritten_ones() {
     assert_eq!(Memory::from_bytes(&[1, 2]).first_uninitialized(), None);
     assert!(Memory::try_uninit(1 << 60).is_none() && Memory::try_uninit(usize::MAX).is_none());
     assert_eq!(Memory::uninit(0).first_uninitialized(), None);
+    // A copy is of what was written, and of what was not.
+    let (from, to) = (Memory::uninit(64), Memory::uninit(64));
+    from.write(0, &[7; 40]);
+    to.copy_from(8, &from, 0, 56);
+    to.write(0, &[1; 8]);
+    assert_eq!((to.first_uninitialized(), &read::<u8>(&to)[8..48]), (Some(48), &[7; 40][..]));
+    to.copy_from(48, &Memory::from_bytes(&[3; 16]), 0, 16);
+    assert_eq!(to.first_uninitialized(), None);
 }
 
 #[test]
