@@ -51,9 +51,6 @@ pub enum CliError {
     #[error("{}: cannot write: there is no folder {}", path.display(), folder.display())]
     NoFolder { path: PathBuf, folder: PathBuf },
 
-    #[error("{}: cannot write: {source}", path.display())]
-    Write { path: PathBuf, source: std::io::Error },
-
     #[error("bench needs a GPU: {why}")]
     NoGpu { why: String },
 
@@ -108,7 +105,8 @@ impl CliError {
             | CliError::DuplicateParameter { .. }
             | CliError::ParameterValue { .. }
             | CliError::MissingParameter { .. }
-            | CliError::ParameterAlone { .. } => 2,
+            | CliError::ParameterAlone { .. }
+            | CliError::Warpwright(warpwright::Error::Parameter { .. }) => 2,
             _ => 1,
         }
     }

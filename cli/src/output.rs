@@ -20,26 +20,18 @@ pub fn print_json(report: &impl Serialize) -> Result<(), CliError> {
 }
 
 /// Says so before the work if the output has no place to go.
-pub fn expect_folder(out: &Path) -> Result<(), CliError> {
+pub fn expect_place(out: &Path) -> Result<(), CliError> {
     match folder_of(out) {
         folder if !folder.is_dir() => {
             Err(CliError::NoFolder { path: out.to_owned(), folder: folder.to_owned() })
         }
-        _ => Ok(()),
+        _ => Ok(warpwright::io::destination(out).map(drop)?),
     }
 }
 
 /// Writes a file, which replaces one that was there.
 pub fn write_file(path: &Path, text: &str) -> Result<(), CliError> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".warpwright-");
-    #[cfg(unix)] // as a new file has them
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let written = builder.tempfile_in(folder_of(path)).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.persist(path).map_err(|error| error.error)
-    });
-    written.map(drop).map_err(|source| CliError::Write { path: path.to_owned(), source })
+    Ok(warpwright::io::write(path, text)?)
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -66,7 +58,7 @@ mod tests {
         let error = write_file(&folder.path().join("none/out"), "").unwrap_err().to_string();
         assert!(error.contains("none/out: cannot write: "), "{error}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-        assert!(expect_folder(&path).is_ok() && expect_folder(Path::new("out")).is_ok());
-        assert!(expect_folder(&path.join("out")).is_err());
+        assert!(expect_place(&path).is_ok() && expect_place(Path::new("out")).is_ok());
+        assert!(expect_place(&path.join("out")).is_err());
     }
 }

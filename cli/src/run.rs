@@ -33,7 +33,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), CliError> {
     let op = ops::find(&args.op)?;
     let parameters = Parameters::parse(op.name, op.parameters, &args.set)?;
-    output::expect_folder(&args.out)?;
+    output::expect_place(&args.out)?;
     let device = args.device.open()?;
     let tensors = Tensors::load(op, &args.inputs, &device)?;
     let outputs = (op.run)(&tensors, &parameters)?;

@@ -192,9 +192,16 @@ fn explain_tells_the_kernel_and_what_is_copied() {
     let want = "attention_scores 128 times 384x384x64 bf16: whole_rows 32x384, 4 tiles a block, 3 blocks a product, 57 KB";
     assert_eq!(text.trim_end(), want);
     let text = explain(&["attention_scores", "384", "1032", "64"]);
-    assert!(text.contains("; softmax Row"), "{text}");
+    assert!(text.contains("; softmax row ") && text.contains("rows in registers"), "{text}");
+    let text = explain(&["masked_softmax", "4096", "128", "--mask", "lengths"]);
+    assert!(text.starts_with("masked_softmax 4096x128 f32: row "), "{text}");
+    let text = explain(&["masked_softmax", "64", "50257", "--dtype", "bf16", "--mask", "keep"]);
+    assert!(text.contains(" cluster_row ") && text.contains("; 1 row a cluster, which may start"), "{text}");
     let output = warpwright(["explain", "matmul", "1", "2"]);
     assert_eq!((output.status.code(), stderr(&output).lines().count()), (Some(2), 1));
+    let most = usize::MAX.to_string();
+    let output = warpwright(["explain", "gru", "10", &most, "5", &most, "--device", "cpu"]);
+    assert_eq!((output.status.code(), stderr(&output).lines().count()), (Some(1), 1), "{}", stderr(&output));
 }
 
 #[test]

@@ -330,15 +330,33 @@ fn products_run_by_their_names() {
         folder.file("ab.safetensors", &[("a", a()), ("b", b()), ("c", tensor(&[2], &[1.0f32, 10.0]))]);
     let set = ["transpose_b=true", "alpha=2", "beta=-1"];
     assert_eq!(values(&outputs("matmul", &input, &folder, &set)["y"]), [13.0, -12.0, -33.0, 12.0]);
-    let set = ["transpose_a=true", "beta=0"];
+    let set = ["transpose_a=true"];
     let input = folder.file("ab.safetensors", &[("a", a()), ("b", b())]);
     let want = [1.0, -4.0, 6.0, 2.0, 5.0, -1.0, 3.0, -6.0, 12.0];
     assert_eq!(values(&outputs("matmul", &input, &folder, &set)["y"]), want);
 
+    let dy = || tensor(&[2, 2], &[1.0f32, 1.0, 1.0, 2.0]);
+    let input = folder.file("gradients.safetensors", &[("a", a()), ("b", b()), ("dy", dy())]);
+    let got = outputs("matmul_backward", &input, &folder, &["transpose_b=true", "alpha=0.5"]);
+    let products = |rows: [f32; 6]| rows.map(|sum| sum / 2.0);
+    let (rows_a, rows_b) = (values(&a()), values(&b()));
+    let of =
+        |weights: [f32; 2], rows: &[f32]| [0, 1, 2].map(|i| weights[0] * rows[i] + weights[1] * rows[3 + i]);
+    let [first, second] = [[1.0, 1.0], [1.0, 2.0]].map(|weights| of(weights, &rows_b));
+    let want = [first[0], first[1], first[2], second[0], second[1], second[2]];
+    assert_eq!(values(&got["da"]), products(want));
+    let [first, second] = [[1.0, 1.0], [1.0, 2.0]].map(|weights| of(weights, &rows_a));
+    let want = [first[0], first[1], first[2], second[0], second[1], second[2]];
+    assert_eq!(values(&got["db"]), products(want));
+
     let bias = || tensor(&[2], &[0.5f32, -0.5]);
     let input = folder.file("layer.safetensors", &[("x", a()), ("weight", b()), ("bias", bias())]);
-    let y = &outputs("linear", &input, &folder, &["activation=relu"])["y"];
-    assert_eq!(values(y), [7.5, 0.0, 0.0, 10.5]);
+    let got = outputs("linear", &input, &folder, &["activation=relu", "keep_pre=true"]);
+    assert_eq!(
+        (values(&got["y"]), values(&got["pre"])),
+        (vec![7.5, 0.0, 0.0, 10.5], vec![7.5, -1.5, -15.5, 10.5])
+    );
+    assert_eq!(outputs("linear", &input, &folder, &["activation=relu"]).len(), 1);
     // A sequence of two rows, and two heads of one column.
     let rows = tensor(&[1, 2, 3], &values(&a()));
     let input = folder.file("heads.safetensors", &[("x", rows), ("weight", b()), ("bias", bias())]);
@@ -346,7 +364,6 @@ fn products_run_by_their_names() {
     assert_eq!((y.shape(), values(y)), (&[1, 1, 2, 2, 1][..], vec![7.5, -15.5, -1.5, 10.5]));
     let y = &outputs("linear", &input, &folder, &["parts=2"])["y"];
     assert_eq!((y.shape(), values(y)), (&[2, 1, 1, 2, 1][..], vec![7.5, -15.5, -1.5, 10.5]));
-    let dy = || tensor(&[2, 2], &[1.0f32, 1.0, 1.0, 2.0]);
     let pre = tensor(&[2, 2], &[7.5f32, -1.5, -15.5, 10.5]);
     let input = folder.file("dy.safetensors", &[("x", a()), ("weight", b()), ("dy", dy()), ("pre", pre)]);
     let got = outputs("linear_backward", &input, &folder, &["activation=relu"]);

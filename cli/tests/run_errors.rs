@@ -34,7 +34,7 @@ fn mistakes_on_the_command_line_exit_with_2() {
                       `dropout`, `dropout_backward`, `embedding`, `embedding_backward`, `layer_norm`, \
                       `layer_norm_backward`, `add_layer_norm`, `add_layer_norm_backward`, `rms_norm`, \
                       `rms_norm_backward`, `masked_softmax_backward`, `cross_entropy`, \
-                      `cross_entropy_backward`, `matmul`, `linear`, `linear_backward`, `attention_scores`, `permute`, `split_heads`, \
+                      `cross_entropy_backward`, `matmul`, `matmul_backward`, `linear`, `linear_backward`, `attention_scores`, `permute`, `split_heads`, \
                       `merge_heads`, `transpose_in_place`, `gru_cell`, `gru_cell_backward`, `gru_cell_pointwise`, \
                       `gru_cell_pointwise_backward`, `lstm_cell`, `lstm_cell_backward`, `lstm_cell_pointwise`, \
                       `lstm_cell_pointwise_backward`, `gru`, `gru_backward`, `lstm` and `lstm_backward`";
@@ -121,7 +121,19 @@ fn tensors_that_do_not_fit_are_named() {
         ("plain --set scale=inf", "masked_softmax: `scale` must be finite, got inf"),
     ] {
         let line = format!("run masked_softmax --device cpu --in {{}}/{file} --out {{}}/y");
-        assert_eq!(failure(&folder, &line), (1, want.to_owned()), "{file}");
+        // A parameter out of its range is the command line's mistake.
+        let status = if file.contains("--set") { 2 } else { 1 };
+        assert_eq!(failure(&folder, &line), (status, want.to_owned()), "{file}");
+    }
+    folder.file("product", &[("a", x()), ("b", x())]);
+    let line = "run matmul --device cpu --in {}/product --set transpose_b=true beta=2 --out {}/y";
+    assert_eq!(failure(&folder, line), (2, "matmul: parameter `beta` needs `c`".to_owned()));
+    #[cfg(unix)]
+    {
+        std::os::unix::net::UnixListener::bind(folder.path("socket")).unwrap();
+        let line = "run masked_softmax --device cpu --in {}/plain --out {}/socket";
+        let want = "{}/socket: cannot write: what is there is not a file";
+        assert_eq!(failure(&folder, line), (1, want.to_owned()));
     }
     folder.file("scores_of_both", &[("q", x()), ("k", x()), ("keep", keep()), ("drop", keep())]);
     let line = "run attention_scores --device cpu --in {}/scores_of_both --out {}/y";

@@ -24,6 +24,7 @@ use crate::cuda;
 use crate::device::Device;
 use crate::error::Result;
 use crate::graph::Graph;
+use crate::stream::Stream;
 use store::Store;
 
 /// How often all candidates are timed in turn; the least time of each counts.
@@ -99,14 +100,17 @@ pub(crate) fn known(device: &Device, problem: &str) -> Option<Measured> {
     store().get(&machine, problem)
 }
 
-/// The fastest of the candidates, of which the first is the model's: by what is known, else by running each with `run`, which may
-/// be done any number of times. Nothing where it cannot be measured now.
-pub(crate) fn fastest<P>(
+/// The fastest of the candidates, of which the first is the model's: by what is known, else by running each, which may be done any
+/// number of times. Nothing where it cannot be measured now.
+///
+/// `on` gives what runs a candidate on another stream of the device, which waits for this one: operands are to be
+/// [adopted](crate::Tensor::on) by it first, since no capture can.
+pub(crate) fn fastest<P, R: Fn(&P) -> Result<()>>(
     device: &Device,
     problem: &str,
     candidates: Vec<P>,
     name: impl Fn(&P) -> String,
-    run: impl Fn(&P) -> Result<()>,
+    on: impl FnOnce(&Device) -> Result<R>,
 ) -> Result<Option<P>> {
     let Some(machine) = machine(device) else { return Ok(None) };
     let known = store().get(&machine, problem);
@@ -114,7 +118,7 @@ pub(crate) fn fastest<P>(
     let at = match position {
         Some(at) => at,
         None => {
-            let Some((at, microseconds)) = measure(device, &candidates, &run)? else { return Ok(None) };
+            let Some((at, microseconds)) = measure(device, &candidates, on)? else { return Ok(None) };
             store().keep(&machine, problem, Measured { choice: name(&candidates[at]), microseconds });
             at
         }
@@ -122,17 +126,39 @@ pub(crate) fn fastest<P>(
     Ok(candidates.into_iter().nth(at))
 }
 
-/// The candidate that takes least, and its microseconds; nothing where the stream is captured. One that fails is out of the
-/// question, unless it is the model's.
-fn measure<P>(
+/// The candidate that takes least, and its microseconds; nothing where the stream is captured, or the model's choice cannot be
+/// timed. Another that fails is out of the question.
+fn measure<P, R: Fn(&P) -> Result<()>>(
     device: &Device,
     candidates: &[P],
-    run: &impl Fn(&P) -> Result<()>,
+    on: impl FnOnce(&Device) -> Result<R>,
 ) -> Result<Option<(usize, f64)>> {
-    let Some(stream) = device.stream() else { return Ok(None) };
-    if stream.is_capturing()? || candidates.is_empty() {
-        return Ok(None);
+    match device.stream() {
+        Some(stream) if !stream.is_capturing()? && !candidates.is_empty() => {}
+        _ => return Ok(None),
     }
+    // A stream that nobody else has: what other threads give to the device's is not captured, and the legacy default stream, which
+    // cannot be captured, is measured as others are.
+    let stream = device.new_stream()?;
+    let apart = &device.on_stream(&stream)?;
+    let run = on(apart)?;
+    // Values that kernels ahead found to be out of range are an error of theirs, not of a candidate.
+    apart.check_values()?;
+    let least = least_times(apart, &stream, candidates, run);
+    device.wait_for(apart, "autotune")?;
+    let least = least?;
+    let best = (0..candidates.len()).min_by(|&a, &b| least[a].total_cmp(&least[b])).unwrap_or(0);
+    let at = if least[best] < MARGIN * least[0] { best } else { 0 };
+    Ok(least[0].is_finite().then_some((at, least[at])))
+}
+
+/// The least microseconds that each candidate took on a stream of a device; infinite for one that failed, if it is not the first.
+fn least_times<P>(
+    device: &Device,
+    stream: &Stream,
+    candidates: &[P],
+    run: impl Fn(&P) -> Result<()>,
+) -> Result<Vec<f64>> {
     let time = |work: &dyn Fn() -> Result<()>| -> Result<f64> {
         let begin = stream.record()?;
         work()?;
@@ -165,7 +191,5 @@ fn measure<P>(
             }
         }
     }
-    let best = (0..candidates.len()).min_by(|&a, &b| least[a].total_cmp(&least[b])).unwrap_or(0);
-    let at = if least[best] < MARGIN * least[0] { best } else { 0 };
-    Ok(Some((at, least[at])).filter(|(_, microseconds)| microseconds.is_finite()))
+    Ok(least)
 }

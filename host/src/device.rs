@@ -170,9 +170,9 @@ impl Device {
     /// This device with an embedder's stream, a `CUstream`; null is the legacy default stream.
     ///
     /// # Safety
-    /// `stream` belongs to this device's primary context, and the embedder keeps it until the result, all
-    /// tensors made on it or rebound to it are dropped, and [`Device::synchronize`] was called after the
-    /// last operation on it.
+    /// `stream` belongs to this device's primary context, and the embedder keeps it until the result and all
+    /// tensors made on it or rebound to it are dropped, and [`Device::end_foreign_stream`] was called after the
+    /// last operation on it: until then other tensors that operations there have read refer to it, too.
     pub unsafe fn on_foreign_stream(&self, stream: *mut c_void) -> Result<Device> {
         match &self.0 {
             Kind::Cpu(_) => Err(Error::State { op: "Device::on_foreign_stream", reason: NO_STREAMS }),
@@ -182,6 +182,16 @@ impl Device {
                 Ok(Device(Kind::Cuda(gpu.clone(), Stream::new(stream))))
             }
         }
+    }
+
+    /// Waits for the work given to this device's stream, an embedder's, reports as [`Device::synchronize`], and lets go of the stream:
+    /// tensors of other streams that were read there do not refer to it any more. Nothing is to be given to it from now on.
+    pub fn end_foreign_stream(&self) -> Result<()> {
+        let waited = self.synchronize();
+        if let Kind::Cuda(_, stream) = &self.0 {
+            stream.raw_arc().end();
+        }
+        waited
     }
 
     /// Makes later work of this device's stream wait for the work given to `other`'s so far.

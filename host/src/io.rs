@@ -1,7 +1,8 @@
 //! Tensors in safetensors files.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize_to_file};
@@ -42,7 +43,7 @@ pub fn load_with_metadata(
 }
 
 /// Writes tensors, of any strides, and notes. The file appears complete or not at all; one that was there
-/// is replaced.
+/// is replaced, and so is the one that a symbolic link leads to. Anything but a file is refused, such as a device or a pipe.
 pub fn save<'a, N: Into<String>>(
     path: impl AsRef<Path>,
     tensors: impl IntoIterator<Item = (N, &'a Tensor)>,
@@ -67,10 +68,36 @@ pub fn save<'a, N: Into<String>>(
     let notes = (!notes.is_empty()).then_some(notes);
 
     let io = |source| io_error(path, "write", source);
+    let path = &destination(path)?;
     let file = new_file(folder_of(path)).map_err(io)?;
     serialize_to_file(views, notes, file.path()).map_err(failed)?;
     file.persist(path).map_err(|error| io(error.error))?;
     Ok(())
+}
+
+/// Where a file of this name would be written, links followed; an error if there is anything but a file.
+pub fn destination(path: &Path) -> Result<PathBuf> {
+    let io = |source| io_error(path, "write", source);
+    let place = match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(path.to_owned()),
+        Err(error) => return Err(io(error)),
+        Ok(found) if found.is_symlink() => path.canonicalize().map_err(io)?,
+        Ok(_) => path.to_owned(),
+    };
+    if !std::fs::metadata(&place).map_err(io)?.is_file() {
+        return Err(io(std::io::Error::other("what is there is not a file")));
+    }
+    Ok(place)
+}
+
+/// Writes a file that appears complete or not at all, as [`save`] does.
+pub fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<()> {
+    let place = destination(path.as_ref())?;
+    let written = new_file(folder_of(&place)).and_then(|mut file| {
+        file.write_all(contents.as_ref())?;
+        file.persist(&place).map_err(|error| error.error)
+    });
+    written.map(drop).map_err(|source| io_error(path.as_ref(), "write", source))
 }
 
 /// The folder of a file.

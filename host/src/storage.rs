@@ -108,6 +108,12 @@ impl Storage {
             (Storage::Cuda(to), Storage::Cuda(from), Kind::Cuda(_, stream)) => {
                 to.buffer.copy_from(offset, &from.buffer, source_offset, bytes, stream.raw_arc())
             }
+            (Storage::Cpu(to), Storage::Cpu(from), _) => {
+                check_range("copy", offset, bytes, to.len())?;
+                check_range("copy", source_offset, bytes, from.len())?;
+                to.copy_from(offset, from, source_offset, bytes);
+                Ok(())
+            }
             _ => {
                 check_range("copy", offset, bytes, self.bytes())?;
                 let mut chunk = vec![0; bytes.min(COPY_CHUNK)];
@@ -159,16 +165,28 @@ impl CudaStorage {
 impl Drop for CudaStorage {
     /// The buffer goes back in the order of its own stream, so that stream waits for the others first.
     fn drop(&mut self) {
-        let guests = self.guests.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for guest in guests.drain(..) {
-            let ordered = match (guest.is_capturing(), self.stream.is_capturing()) {
-                // What a capture uses is kept by its graph.
-                (Ok(true), _) | (_, Ok(true)) => Ok(()),
-                _ => guest.record().and_then(|event| self.stream.wait(&event)),
-            };
-            if ordered.is_err() {
+        let guests = std::mem::take(self.guests.get_mut().unwrap_or_else(PoisonError::into_inner));
+        for guest in guests.iter().filter(|guest| !guest.has_ended()) {
+            if self.order_behind(guest).is_err() {
                 // The device is past saving, or nearly: waiting is all that is left.
                 let _ = guest.synchronize();
+            }
+        }
+    }
+}
+
+impl CudaStorage {
+    /// Sees to it that nobody gets the memory before a guest is done with it.
+    fn order_behind(&self, guest: &cuda::Stream) -> Result<()> {
+        match (guest.capture_id()?, self.stream.capture_id()?) {
+            // Both run, or both are recorded for one graph, which gets the order as an edge.
+            (there, here) if there == here => self.stream.wait(&guest.record()?),
+            // What the guest was given before is no part of the graph.
+            (None, _) => guest.synchronize(),
+            // What a capture uses is kept by its graph; that nothing else of it gets the memory is all there is to do.
+            _ => {
+                self.buffer.keep_from_reuse();
+                Ok(())
             }
         }
     }

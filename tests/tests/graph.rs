@@ -5,9 +5,9 @@
 mod softmax;
 
 use softmax::{Form, scores};
-use warpwright::ops::{self, Mask, MaskedSoftmax};
+use warpwright::ops::{self, Mask, MaskedSoftmax, Matmul};
 use warpwright::{DType, Device, Error, Graph, Result, Tensor};
-use warpwright_tests::{DTYPES, POISON, Random, assert_same, first_gpu_apart, poisoned};
+use warpwright_tests::{DTYPES, POISON, Random, assert_same, first_gpu_apart, floats, poisoned};
 
 #[test]
 fn a_replay_equals_the_eager_calls() -> Result<()> {
@@ -128,6 +128,106 @@ fn a_copy_is_captured() -> Result<()> {
         graph.launch()?;
         assert_same(&to.to_bytes()?, &from.to_bytes()?, format!("launch {round}"));
         assert!(y.narrow(0, 0, 2)?.to_bytes()?.iter().all(|&byte| byte == POISON), "the rest is untouched");
+    }
+    Ok(())
+}
+
+/// Launches begin before those ahead of them are done: each reads what the one before has just written, and writes where
+/// one before that has just read, since freed memory is given out again. All numbers are small integers, so that every
+/// step is exact: a transposition, a product with 1, a sum, a product with 1 of a single row, in any type.
+#[test]
+fn launches_in_a_row_see_what_those_ahead_have_written() -> Result<()> {
+    let Some(device) = first_gpu_apart("launches_in_a_row_see_what_those_ahead_have_written")? else {
+        return Ok(());
+    };
+    const SIDE: usize = 200;
+    const ROUNDS: usize = 150;
+    for dtype in [DType::F16, DType::F32] {
+        let numbers: Vec<f32> = (0..SIDE * SIDE).map(|i| (i * 7 % 31) as f32).collect();
+        let ones: Vec<f32> = (0..SIDE * SIDE).map(|i| f32::from(i / SIDE == i % SIDE)).collect();
+        let more: Vec<f32> = (0..SIDE * SIDE).map(|i| (i % 3) as f32).collect();
+        let [x, one, addend] =
+            [numbers, ones, more.clone()].map(|values| floats(&device, dtype, &[SIDE, SIDE], &values));
+        let (x, one, addend) = (x?, one?, addend?);
+        let product = Matmul::default();
+        let round = |x: &Tensor| {
+            let x = ops::permute(x, &[1, 0])?;
+            let x = ops::add(&ops::matmul(&x, &one, &product)?, &addend)?;
+            let last = x.narrow(0, SIDE - 1, 1)?;
+            last.copy_from(&ops::matmul(&last, &one, &product)?)?;
+            Ok::<_, Error>(x)
+        };
+        let mut want = x.to_f64()?;
+        for _ in 0..ROUNDS {
+            let turned = |i: usize| want[i % SIDE * SIDE + i / SIDE];
+            want = (0..SIDE * SIDE).map(|i| turned(i) + f64::from(more[i])).collect();
+        }
+        let rounds = || (0..ROUNDS).try_fold(x.clone(), |x, _| round(&x));
+        for _ in 0..5 {
+            assert_same(&rounds()?.to_f64()?, &want, format!("{dtype}, launch by launch"));
+        }
+        let (graph, y) = Graph::capture(&device, |_| rounds())?;
+        for _ in 0..5 {
+            graph.launch()?;
+        }
+        assert_same(&y.to_f64()?, &want, format!("{dtype}, a graph"));
+    }
+    Ok(())
+}
+
+/// In a capture, memory that another stream of it still reads is not given out again before that stream is done.
+#[test]
+fn memory_that_a_joined_stream_reads_is_kept_apart() -> Result<()> {
+    let Some(device) = first_gpu_apart("memory_that_a_joined_stream_reads_is_kept_apart")? else {
+        return Ok(());
+    };
+    let stream = device.new_stream()?;
+    let beside = device.on_stream(&stream)?;
+    let own = device.stream().expect("a GPU has streams").clone();
+    const COLS: usize = 1 << 20;
+    let x = Tensor::from_slice(&device, &[COLS], &vec![1.0f32; COLS])?;
+    let zeros = Tensor::from_slice(&device, &[COLS], &vec![0.0f32; COLS])?;
+    let (graph, (z, w)) = Graph::capture(&device, |_| {
+        let y = ops::add(&x, &x)?;
+        stream.wait(&own.record()?)?;
+        // Long enough to be under way when the memory is free.
+        let mut z = y.on(&beside)?;
+        drop(y);
+        let y = z.clone();
+        for _ in 0..20 {
+            z = ops::add(&z, &y)?;
+        }
+        drop(y);
+        let w = ops::add(&zeros, &zeros)?;
+        own.wait(&stream.record()?)?;
+        Ok((z, w))
+    })?;
+    for _ in 0..5 {
+        graph.launch()?;
+        device.synchronize()?;
+        assert_same(&w.to_vec::<f32>()?, &vec![0.0; COLS], "w");
+        assert_same(&z.on(&device)?.to_vec::<f32>()?, &vec![42.0; COLS], "z");
+    }
+    Ok(())
+}
+
+/// A value out of range that a graph found is reported to whoever takes over its results.
+#[test]
+fn values_of_a_graph_are_reported_on_other_streams() -> Result<()> {
+    let Some(device) = first_gpu_apart("values_of_a_graph_are_reported_on_other_streams")? else {
+        return Ok(());
+    };
+    let beside = device.on_stream(&device.new_stream()?)?;
+    let x = scores(&device, DType::F32, &[2, 8], &mut Random::new(43))?;
+    let lengths = Tensor::from_slice(&device, &[2, 1], &[3, 9])?;
+    let parameters =
+        MaskedSoftmax { mask: Mask::Range { starts: None, lengths: Some(&lengths) }, ..Default::default() };
+    let (graph, y) = Graph::capture(&device, |_| ops::masked_softmax(&x, &parameters))?;
+    for _ in 0..2 {
+        graph.launch()?;
+        let taken = y.on(&beside)?;
+        assert!(matches!(taken.to_bytes(), Err(Error::Value { index: 1, got: 9, .. })));
+        assert!(taken.to_bytes().is_ok(), "once for each launch");
     }
     Ok(())
 }

@@ -246,6 +246,16 @@ on_each_device! {
                 ..Default::default()
             };
             check_backward(&x, &of(&[24, 16])?, &dy, &layer, "views")?;
+            // What x is an activation of: a half of each row, one row for all, another order.
+            let inputs = [
+                of(&[4, 3, 32])?.narrow(2, 16, 16)?,
+                of(&[1, 1, 16])?.expand(&[4, 3, 16])?,
+                of(&[3, 4, 16])?.transpose(0, 1)?,
+            ];
+            for input in &inputs {
+                let layer = LinearBackward { input: Some((input, Activation::Relu)), ..Default::default() };
+                check_backward(&x, &of(&[24, 16])?, &dy, &layer, "views of the input")?;
+            }
         }
         Ok(())
     }

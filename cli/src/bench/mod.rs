@@ -85,7 +85,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let begun = Instant::now();
     let cases = selected(args)?;
     if let Some(file) = &args.report {
-        output::expect_folder(file)?;
+        output::expect_place(file)?;
     }
     let device = open(&args.device)?;
     let mut bench = Bench {

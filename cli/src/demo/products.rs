@@ -3,6 +3,7 @@
 use warpwright::ops::matmul::{Choice, Plan};
 use warpwright::ops::{
     self, Activation, Approximate, Heads, Linear, LinearBackward, LinearGradients, MaskedSoftmax, Matmul,
+    MatmulGradients,
 };
 use warpwright::{DType, Result, Tensor, reference};
 
@@ -49,6 +50,8 @@ const PARTS: usize = 3;
 pub enum Function {
     /// Which of the operands are transposed.
     Matmul(bool, bool),
+    /// The same of what the gradients are of.
+    MatmulBackward(bool, bool),
     /// With a bias; with a residual.
     Linear(Activation, bool),
     /// With a bias: queries, keys and values by so many heads each.
@@ -75,12 +78,15 @@ pub fn cases(setting: &Setting, functions: &[Function]) -> Vec<Box<dyn Case>> {
             let large: &[Extents] = match function {
                 _ if !setting.gpu => &[],
                 Function::LinearHeads(_) => &SPLIT[1..],
-                Function::LinearBackward(_) => &BACKWARD,
+                Function::MatmulBackward(..) | Function::LinearBackward(_) => &BACKWARD,
                 _ => &LARGE,
             };
             for &extents in [small].iter().chain(large) {
-                let batched =
-                    by_heads || matches!(function, Function::Matmul(..) | Function::AttentionScores);
+                let batched = by_heads
+                    || matches!(
+                        function,
+                        Function::Matmul(..) | Function::MatmulBackward(..) | Function::AttentionScores
+                    );
                 let batch = if batched { extents.batch } else { 1 };
                 cases.push(Box::new(ProductCase { function, extents: Extents { batch, ..extents }, dtype }));
             }
@@ -102,7 +108,7 @@ impl Function {
     /// What tells it from the others of its operation.
     pub fn variant(self) -> String {
         match self {
-            Function::Matmul(a, b) => {
+            Function::Matmul(a, b) | Function::MatmulBackward(a, b) => {
                 let letter = |transposed| if transposed { 't' } else { 'n' };
                 format!("{}{}", letter(a), letter(b))
             }
@@ -125,6 +131,7 @@ impl Function {
         };
         match self {
             Function::Matmul(a, b) => vec![matrix(m, k, a), matrix(k, n, b)],
+            Function::MatmulBackward(a, b) => vec![matrix(m, k, a), matrix(k, n, b), matrix(m, n, false)],
             Function::AttentionScores => vec![matrix(m, k, false), matrix(n, k, false)],
             Function::Linear(_, residual) => {
                 let residual = residual.then(|| vec![m, n]);
@@ -139,6 +146,7 @@ impl Function {
     pub fn outputs(self, e: Extents) -> Vec<Vec<usize>> {
         let Extents { batch, m, n, k } = e;
         match self {
+            Function::MatmulBackward(..) => self.inputs(e).into_iter().take(2).collect(),
             Function::Matmul(..) | Function::AttentionScores if batch > 1 => vec![vec![batch, m, n]],
             Function::Matmul(..) | Function::AttentionScores | Function::Linear(..) => vec![vec![m, n]],
             Function::LinearHeads(heads) => vec![vec![PARTS, batch, heads, m, n / PARTS / heads]],
@@ -154,14 +162,22 @@ impl Function {
 
     /// Multiplications and additions.
     pub fn flops(self, e: Extents) -> usize {
-        let products = if let Function::LinearBackward(_) = self { 2 } else { 1 };
+        let products = if self.is_backward() { 2 } else { 1 };
         2 * products * e.batch * e.m * e.n * e.k
+    }
+
+    fn is_backward(self) -> bool {
+        matches!(self, Function::MatmulBackward(..) | Function::LinearBackward(_))
     }
 
     /// Computes the outputs of the inputs, in the order of [`Function::inputs`] and [`Function::outputs`].
     pub fn run(self, inputs: &[Tensor], outputs: &[Tensor]) -> Result<()> {
         match (self, inputs, outputs) {
             (Function::Matmul(..), [a, b], [y]) => ops::matmul_into(a, b, &self.matmul(), y),
+            (Function::MatmulBackward(..), [a, b, dy], [da, db]) => {
+                let gradients = MatmulGradients { da: da.clone(), db: db.clone() };
+                ops::matmul_backward_into(a, b, dy, &self.matmul(), &gradients)
+            }
             (Function::Linear(activation, _), [x, weight, bias, residual @ ..], [y]) => {
                 let parameters =
                     Linear { bias: Some(bias), activation, residual: residual.first(), ..Linear::default() };
@@ -189,7 +205,8 @@ impl Function {
 
     fn matmul(self) -> Matmul<'static> {
         match self {
-            Function::Matmul(transpose_a, transpose_b) => {
+            Function::Matmul(transpose_a, transpose_b)
+            | Function::MatmulBackward(transpose_a, transpose_b) => {
                 Matmul { transpose_a, transpose_b, ..Matmul::default() }
             }
             _ => Matmul::default(),
@@ -237,6 +254,10 @@ impl Function {
     fn reference(self, inputs: &[Tensor]) -> Result<Vec<Vec<f64>>> {
         Ok(match (self, inputs) {
             (Function::Matmul(..), [a, b]) => vec![reference::matmul(a, b, &self.matmul())?],
+            (Function::MatmulBackward(..), [a, b, dy]) => {
+                let want = reference::matmul_backward(a, b, dy, &self.matmul())?;
+                vec![want.da, want.db]
+            }
             (Function::Linear(activation, _), [x, weight, bias, residual @ ..]) => {
                 let parameters =
                     Linear { bias: Some(bias), activation, residual: residual.first(), ..Linear::default() };
@@ -267,7 +288,7 @@ fn tolerance(function: Function, dtype: DType, terms: usize, want: f64) -> f64 {
     let sums = 4.0 * terms as f64 * two_to(-24) + two_to(-19);
     let half_bit = super::deviation::half_bit(dtype);
     let more = match function {
-        Function::Matmul(..) | Function::LinearHeads(_) => 0.0,
+        Function::Matmul(..) | Function::MatmulBackward(..) | Function::LinearHeads(_) => 0.0,
         // Scores are within some ±2, and rounded: so is the exponential's argument.
         Function::AttentionScores => want * (4.0 * half_bit + two_to(-18)),
         Function::Linear(..) if dtype == DType::F32 => 0.0,
@@ -334,7 +355,7 @@ impl Product {
     fn compare_all(&self, inputs: &[Tensor], outputs: &[Tensor], deviation: &mut Deviation) -> Result<()> {
         let Extents { m, n, k, .. } = self.extents;
         // dx adds up over n, and the gradients of the parameters over m.
-        let terms = if let Function::LinearBackward(_) = self.function { m.max(n) } else { k };
+        let terms = if self.function.is_backward() { m.max(n) } else { k };
         for (output, want) in outputs.iter().zip(self.function.reference(inputs)?) {
             deviation.add_all(output, want, |want| tolerance(self.function, output.dtype(), terms, want))?;
         }

@@ -1,6 +1,7 @@
 //! `warpwright explain`: how an operation would go about a request, without running it. One file an operation.
 
 mod attention_scores;
+mod masked_softmax;
 mod permute;
 mod products;
 mod recurrent;
@@ -24,6 +25,9 @@ enum Op {
     /// Whether the probabilities of attention are one kernel, and its tiles
     #[command(name = "attention_scores")]
     AttentionScores(attention_scores::Args),
+    /// Where the rows of a softmax are held
+    #[command(name = "masked_softmax")]
+    MaskedSoftmax(masked_softmax::Args),
     /// The plan of a permutation
     Permute(permute::Args),
     /// How the steps of a GRU are run
@@ -37,6 +41,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         Op::Matmul(args) => products::matmul(args),
         Op::Linear(args) => products::linear(args),
         Op::AttentionScores(args) => attention_scores::run(args),
+        Op::MaskedSoftmax(args) => masked_softmax::run(args),
         Op::Permute(args) => permute::run(args),
         Op::Gru(args) => recurrent::run(RecurrentKind::Gru, args),
         Op::Lstm(args) => recurrent::run(RecurrentKind::Lstm, args),

@@ -27,7 +27,8 @@ pub struct Args {
 
 pub fn run(kind: RecurrentKind, args: &Args) -> Result<(), CliError> {
     let device = args.device.open()?;
-    let (dtype, rows) = (args.dtype.dtype(), kind.gates() * args.h);
+    // What is too many is refused with the tensors.
+    let (dtype, rows) = (args.dtype.dtype(), kind.gates().saturating_mul(args.h));
     let of = |shape: &[usize]| Desc::new(&device, dtype, shape);
     let (x, w_ih, w_hh) = (of(&[args.t, args.b, args.i])?, of(&[rows, args.i])?, of(&[rows, args.h])?);
     let weights = [RecurrentWeights { w_ih: &w_ih, w_hh: &w_hh, b_ih: None, b_hh: None }];

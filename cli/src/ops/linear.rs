@@ -43,6 +43,13 @@ const HEADS: ParameterSpec = ParameterSpec {
     about: "of a part: y is [P, B, H, S, D] for x [B, S, K]",
 };
 
+const KEEP_PRE: ParameterSpec = ParameterSpec {
+    name: "keep_pre",
+    kind: Kind::Bool,
+    default: "false",
+    about: "give x*weight^T + bias, too, for linear_backward",
+};
+
 pub static OP: Op = Op {
     name: "linear",
     summary: "act(x*weight^T + bias) + residual; heads split",
@@ -53,8 +60,11 @@ pub static OP: Op = Op {
         optional("bias", "x's type", "[N]", "added to each row"),
         optional("residual", "x's type", "[.., N]", "added at last; broadcasts"),
     ],
-    outputs: &[tensor("y", "x's type", "[.., N]", "the result; by heads [P, B, H, S, D]")],
-    parameters: &[ACTIVATION, super::matmul::TF32, PARTS, HEADS],
+    outputs: &[
+        tensor("y", "x's type", "[.., N]", "the result; by heads [P, B, H, S, D]"),
+        optional("pre", "x's type", "[.., N]", "what the activation got, with keep_pre"),
+    ],
+    parameters: &[ACTIVATION, super::matmul::TF32, PARTS, HEADS, KEEP_PRE],
     family: "matmul",
     run,
     cases: |setting| demo::products::cases(setting, FORWARDS),
@@ -108,7 +118,12 @@ fn run(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> 
     let (bias, residual) = (tensors.get("bias"), tensors.get("residual"));
     let tf32 = super::matmul::tf32(parameters);
     let layer = Linear { bias, activation: activation(parameters), residual, tf32, heads: heads(parameters) };
-    Ok(vec![("y", ops::linear(tensors.require("x")?, tensors.require("weight")?, &layer)?)])
+    let (x, weight) = (tensors.require("x")?, tensors.require("weight")?);
+    if parameters.bool(KEEP_PRE.name).unwrap_or(false) {
+        let (y, pre) = ops::linear_keeping(x, weight, &layer)?;
+        return Ok(vec![("y", y), ("pre", pre)]);
+    }
+    Ok(vec![("y", ops::linear(x, weight, &layer)?)])
 }
 
 fn run_backward(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> {

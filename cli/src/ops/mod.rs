@@ -101,6 +101,7 @@ pub static OPS: &[&Op] = &[
     &cross_entropy::OP,
     &cross_entropy::BACKWARD,
     &matmul::OP,
+    &matmul::BACKWARD,
     &linear::OP,
     &linear::BACKWARD,
     &attention_scores::OP,

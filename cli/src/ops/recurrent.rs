@@ -53,8 +53,18 @@ const W_HH: TensorSpec = tensor("w_hh", "x's type", "[G·H, H]", "the weight of 
 const B_IH: TensorSpec = optional("b_ih", "x's type", "[G·H]", "the bias of x's product");
 const B_HH: TensorSpec = optional("b_hh", "x's type", "[G·H]", "the bias of h's product");
 const LENGTHS: TensorSpec = optional("lengths", "i32", "[B]", "the steps of each row; T where absent");
-const H0: TensorSpec = optional("h0", "x's type", "[B, H] or [L·D, B, H]", "the first h; zeros where absent");
-const C0: TensorSpec = optional("c0", "x's type", "[B, H] or [L·D, B, H]", "the first c; zeros where absent");
+const H0: TensorSpec = optional(
+    "h0",
+    "x's type",
+    "[B, H] of one layer and direction, else [L·D, B, H]",
+    "the first h; zeros where absent",
+);
+const C0: TensorSpec = optional(
+    "c0",
+    "x's type",
+    "[B, H] of one layer and direction, else [L·D, B, H]",
+    "the first c; zeros where absent",
+);
 const GX: TensorSpec = tensor("gx", "f32, f16 or bf16", "[B, G·H]", "x·w_ihᵀ + b_ih");
 const GH: TensorSpec = tensor("gh", "gx's type", "[B, G·H]", "h·w_hhᵀ + b_hh");
 const DH: TensorSpec = tensor("dh", "x's type", "[B, H]", "the gradient of the next h");
@@ -65,8 +75,18 @@ const Y: TensorSpec = tensor("y", "x's type", "[T, B, D·H]", "h of the last lay
 const Y_L0: TensorSpec = optional("y_l0", "x's type", "[T, B, D·H]", "h of the first of several layers");
 const Y_INNER: TensorSpec =
     optional("y_l{N}", "x's type", "[T, B, D·H]", "h of layer N = 1, 2, .. where more follow");
-const H_N: TensorSpec = tensor("h_n", "x's type", "[B, H] or [L·D, B, H]", "h after each row's last step");
-const C_N: TensorSpec = tensor("c_n", "x's type", "[B, H] or [L·D, B, H]", "c after each row's last step");
+const H_N: TensorSpec = tensor(
+    "h_n",
+    "x's type",
+    "[B, H] of one layer and direction, else [L·D, B, H]",
+    "h after each row's last step",
+);
+const C_N: TensorSpec = tensor(
+    "c_n",
+    "x's type",
+    "[B, H] of one layer and direction, else [L·D, B, H]",
+    "c after each row's last step",
+);
 const DY: TensorSpec = optional("dy", "x's type", "[T, B, D·H]", "the gradient of y; 0 where absent");
 const DH_N: TensorSpec = optional("dh_n", "x's type", "as h_n", "the gradient of h_n; 0 where absent");
 const DC_N: TensorSpec = optional("dc_n", "x's type", "as c_n", "the gradient of c_n; 0 where absent");

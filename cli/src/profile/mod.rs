@@ -53,7 +53,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), CliError> {
     let op = ops::find(&args.op)?;
     if let Some(file) = &args.trace {
-        output::expect_folder(file)?;
+        output::expect_place(file)?;
     }
     let device = args.device.open()?;
     let case = choose((op.bench)(&setting(args, &device)), args.only.as_deref(), device.is_cuda())?;

@@ -53,6 +53,11 @@ impl DeviceBuffer {
         capture::keep_for(&self.block, stream)
     }
 
+    /// No later allocation of a capture under way gets this memory, not even when the buffer is dropped.
+    pub fn keep_from_reuse(&self) {
+        capture::keep_from_reuse(&self.block);
+    }
+
     /// Copies `src` to the device, from byte `offset` on. Returns when `src` has been read.
     pub fn upload(&self, offset: usize, src: &[u8], stream: &Stream) -> Result<()> {
         let dst = self.range("upload", offset, src.len())?;

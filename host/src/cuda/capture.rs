@@ -34,23 +34,11 @@ pub(super) enum Capture {
 
 impl Capture {
     pub(super) fn of(stream: &Stream) -> Result<Self> {
-        stream.context().make_current()?;
-        let (mut status, mut id) = (sys::CU_STREAM_CAPTURE_STATUS_NONE, 0);
-        // SAFETY: the stream is alive; the places for the results are valid, or null for the optional ones.
-        let code = unsafe {
-            sys::cuStreamGetCaptureInfo_v2(
-                stream.raw(),
-                &mut status,
-                &mut id,
-                ptr::null_mut(),
-                ptr::null_mut(),
-                ptr::null_mut(),
-            )
-        };
-        check("cuStreamGetCaptureInfo", code)?;
-        Ok(match status {
-            sys::CU_STREAM_CAPTURE_STATUS_NONE => Self::None,
-            sys::CU_STREAM_CAPTURE_STATUS_ACTIVE if stream.context().captures.is_open(id) => Self::Ours(id),
+        Ok(match stream.capture()? {
+            (sys::CU_STREAM_CAPTURE_STATUS_NONE, _) => Self::None,
+            (sys::CU_STREAM_CAPTURE_STATUS_ACTIVE, id) if stream.context().captures.is_open(id) => {
+                Self::Ours(id)
+            }
             _ => Self::Foreign,
         })
     }
@@ -141,6 +129,13 @@ pub(super) fn keep_for(block: &Arc<Block>, stream: &Stream) -> Result<()> {
         captures.keep(id, block, false);
     }
     Ok(())
+}
+
+/// Uses of a block are not ordered with those of its own stream: no capture gives it to its next allocation.
+pub(super) fn keep_from_reuse(block: &Arc<Block>) {
+    let mut captures = lock(&block.stream().context().captures.kept);
+    let all = captures.values_mut().flatten();
+    all.filter(|kept| Arc::ptr_eq(&kept.block, block)).for_each(|kept| kept.allocated_here = false);
 }
 
 /// Gives up a block: at once, or with the graph that the open capture is going to give.

@@ -1,6 +1,6 @@
 //! A device's primary context, opened once per process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -32,6 +32,8 @@ pub struct Context {
     pub(super) free_blocks: Mutex<FreeBlocks>,
     pub(super) captures: Captures,
     pub(super) modules: Modules,
+    /// Addresses of foreign streams that `Stream::end` was called for.
+    pub(super) ended_streams: Mutex<BTreeSet<usize>>,
     /// Set by `open` before anybody else sees the context; a cycle, which is fine for what never ends.
     default_stream: OnceLock<Arc<Stream>>,
 }
@@ -71,6 +73,7 @@ impl Context {
             pool: memory_pool(device)?,
             free_blocks: Mutex::default(),
             captures: Captures::default(),
+            ended_streams: Mutex::default(),
             modules: Modules::default(),
             default_stream: OnceLock::new(),
         })

@@ -40,6 +40,11 @@ impl Graph {
         stream.expect_no_capture("Graph::capture", "the stream is already being captured")?;
         let context = stream.context();
         let launched = Event::untimed(context)?;
+        // Memory that the stream was given to read, and that is dropped during the capture, could not wait for it any more.
+        {
+            let _relaxed = Relaxed::enter();
+            stream.synchronize()?;
+        }
         let session = Session::begin(stream)?;
         f()?;
         let (captured, blocks) = session.end()?;
@@ -114,18 +119,13 @@ impl<'a> Session<'a> {
         let mode = sys::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is alive.
         check("cuStreamBeginCapture", unsafe { sys::cuStreamBeginCapture_v2(stream.raw(), mode) })?;
-        let (mut status, mut id) = (sys::CU_STREAM_CAPTURE_STATUS_NONE, 0);
-        let none = ptr::null_mut();
-        // SAFETY: the stream is alive; the places for the results are valid, or null for the optional ones.
-        let code = unsafe {
-            let (status, id) = (&mut status, &mut id);
-            sys::cuStreamGetCaptureInfo_v2(stream.raw(), status, id, none, ptr::null_mut(), ptr::null_mut())
-        };
+        let capture = stream.capture();
+        let id = capture.as_ref().map_or(0, |capture| capture.1);
         let context = stream.context();
         let outer = context.captures.open(context, id);
         // From here on an error ends the capture.
         let session = Self { stream, id, outer, ended: false };
-        check("cuStreamGetCaptureInfo", code)?;
+        capture?;
         Ok(session)
     }
 

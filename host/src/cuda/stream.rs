@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use cuda_driver::sys;
 
-use super::Handle;
 use super::context::Context;
 use super::event::Event;
 use super::status::check;
+use super::{Handle, lock};
 use crate::error::{Error, Result};
 
 /// A queue of work on a device.
@@ -31,6 +31,7 @@ impl Stream {
     }
 
     pub(super) fn foreign(context: &Arc<Context>, raw: *mut c_void) -> Arc<Self> {
+        lock(&context.ended_streams).remove(&raw.addr());
         Arc::new(Self { context: context.clone(), raw: Handle(raw), owned: false })
     }
 
@@ -77,6 +78,36 @@ impl Stream {
         // SAFETY: the stream is alive, `status` a valid place for the result.
         check("cuStreamIsCapturing", unsafe { sys::cuStreamIsCapturing(self.raw.0, &mut status) })?;
         Ok(status != sys::CU_STREAM_CAPTURE_STATUS_NONE)
+    }
+
+    /// The driver's number of the capture that the stream's work is being recorded for.
+    pub fn capture_id(&self) -> Result<Option<u64>> {
+        let (status, id) = self.capture()?;
+        Ok((status != sys::CU_STREAM_CAPTURE_STATUS_NONE).then_some(id))
+    }
+
+    /// The status of the stream's capture, and its number, if there is one.
+    pub(super) fn capture(&self) -> Result<(u32, u64)> {
+        self.context.make_current()?;
+        let (mut status, mut id) = (sys::CU_STREAM_CAPTURE_STATUS_NONE, 0);
+        let none = ptr::null_mut();
+        // SAFETY: the stream is alive; the places for the results are valid, or null for the optional ones.
+        let code = unsafe {
+            let (status, id) = (&mut status, &mut id);
+            sys::cuStreamGetCaptureInfo_v2(self.raw.0, status, id, none, ptr::null_mut(), ptr::null_mut())
+        };
+        check("cuStreamGetCaptureInfo", code)?;
+        Ok((status, id))
+    }
+
+    /// Whoever owns this foreign stream says that nothing is under way on it, nor will be.
+    pub fn end(&self) {
+        lock(&self.context.ended_streams).insert(self.raw.0.addr());
+    }
+
+    /// Whether the driver's stream may be gone: [`Stream::end`] was called, and nobody has brought another in its place.
+    pub fn has_ended(&self) -> bool {
+        !self.owned && lock(&self.context.ended_streams).contains(&self.raw.0.addr())
     }
 
     /// Refuses what a capture cannot record, before the driver would invalidate the capture for it.

@@ -56,7 +56,8 @@ struct Pending {
 struct GraphWords {
     id: u64,
     words: Vec<Word>,
-    stream: Stream,
+    /// The graph's stream, then those that wait for its latest launch.
+    streams: Vec<Stream>,
     /// Not looked at since the latest launch.
     launched: bool,
     /// How many threads look at them now.
@@ -146,9 +147,13 @@ impl GpuSlots {
 
     /// `to` waits for the work of `from` from now on, and so for its words.
     pub fn follow(&self, from: &Stream, to: &Stream) {
-        for pending in &mut self.lock().pending {
-            if pending.is_for(from) && !pending.is_for(to) {
-                pending.streams.push(to.clone());
+        let words = &mut *self.lock();
+        let of_graphs =
+            words.graphs.iter_mut().filter(|graph| graph.launched).map(|graph| &mut graph.streams);
+        let of_operations = words.pending.iter_mut().map(|pending| &mut pending.streams);
+        for streams in of_operations.chain(of_graphs) {
+            if has(streams, from) && !has(streams, to) {
+                streams.push(to.clone());
             }
         }
     }
@@ -197,11 +202,10 @@ impl GpuSlots {
         let mut words = self.lock();
         let id = words.next_graph;
         words.next_graph += 1;
-        let stream = stream.clone();
         words.graphs.push(GraphWords {
             id,
             words: captured.0,
-            stream,
+            streams: vec![stream.clone()],
             launched: false,
             lookers: 0,
             dropped: false,
@@ -220,7 +224,10 @@ impl GpuSlots {
         // Under the lock: no check comes between.
         let mut words = self.lock();
         launch()?;
-        words.graphs.iter_mut().filter(|graph| graph.id == id).for_each(|graph| graph.launched = true);
+        if let Some(graph) = words.graphs.iter_mut().find(|graph| graph.id == id) {
+            graph.launched = true;
+            graph.streams.truncate(1);
+        }
         Ok(())
     }
 
@@ -264,14 +271,18 @@ impl Words {
 
 impl Pending {
     fn is_for(&self, stream: &Stream) -> bool {
-        self.streams.iter().any(|other| other.raw() == stream.raw())
+        has(&self.streams, stream)
     }
 }
 
 impl GraphWords {
     fn is_for(&self, stream: &Stream) -> bool {
-        self.stream.raw() == stream.raw()
+        has(&self.streams, stream)
     }
+}
+
+fn has(streams: &[Stream], stream: &Stream) -> bool {
+    streams.iter().any(|other| other.raw() == stream.raw())
 }
 
 /// Waits for `stream`, reads the words and resets the bad ones. The inner result is the first bad value.

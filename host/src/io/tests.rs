@@ -125,3 +125,28 @@ fn saved_files_have_the_usual_rights() {
     let mode = |path| std::fs::metadata(path).unwrap().permissions().mode();
     assert_eq!(mode(&saved), mode(&plain));
 }
+
+#[cfg(unix)]
+#[test]
+fn links_are_followed_and_what_is_no_file_is_refused() {
+    use std::os::unix::net::UnixListener;
+    let folder = folder();
+    let [link, file, socket] = ["link", "file", "socket"].map(|name| folder.path().join(name));
+    std::fs::write(&file, b"before").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let none = BTreeMap::<String, Tensor>::new();
+    save(&link, &none, &BTreeMap::new()).unwrap();
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(load(&file, &Device::cpu()).unwrap().is_empty());
+    write(&link, "after").unwrap();
+    assert_eq!(std::fs::read(&file).unwrap(), b"after");
+
+    let _listener = UnixListener::bind(&socket).unwrap();
+    for result in [save(&socket, &none, &BTreeMap::new()), write(&socket, ""), destination(&socket).map(drop)]
+    {
+        let text = result.unwrap_err().to_string();
+        assert!(text.ends_with("socket: cannot write: what is there is not a file"), "{text}");
+    }
+    assert!(!socket.metadata().unwrap().is_file());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3, "nothing is left behind");
+}

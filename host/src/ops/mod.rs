@@ -61,7 +61,10 @@ pub use masked_softmax::{
     DroppedSoftmax, Mask, MaskedSoftmax, masked_softmax, masked_softmax_dropout, masked_softmax_dropout_into,
     masked_softmax_dropout_shape, masked_softmax_into, masked_softmax_shape,
 };
-pub use matmul::{Matmul, matmul, matmul_into, matmul_shape};
+pub use matmul::{
+    Matmul, MatmulGradients, matmul, matmul_backward, matmul_backward_into, matmul_backward_shape,
+    matmul_into, matmul_shape,
+};
 pub use norm_backward::{
     LayerNormGradients, RmsNormGradients, layer_norm_backward, layer_norm_backward_into,
     layer_norm_backward_shape, rms_norm_backward, rms_norm_backward_into, rms_norm_backward_shape,

@@ -22,7 +22,7 @@ pub use embedding::{embedding, embedding_backward};
 pub use gelu::{bias_gelu, bias_gelu_backward, gelu, gelu_backward};
 pub use linear::{linear, linear_backward, linear_pre};
 pub use masked_softmax::masked_softmax;
-pub use matmul::matmul;
+pub use matmul::{matmul, matmul_backward};
 pub use norm_backward::{add_layer_norm_backward, layer_norm_backward, rms_norm_backward};
 pub use norms::{add_layer_norm, layer_norm, rms_norm};
 pub use permute::permute;

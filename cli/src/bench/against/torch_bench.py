@@ -405,6 +405,24 @@ ACTIVATIONS = {
 }
 
 
+def matmul_backward(case):
+    """The shape is [batch.., m, n, k]: the gradients of a and b as these lie."""
+    *batch, m, n, k = case.shape
+    swap_a, swap_b = case.get("transpose_a", False), case.get("transpose_b", False)
+
+    def function(a, b, dy):
+        rows_a, rows_b = (a.mT if swap_a else a), (b.mT if swap_b else b)
+        da = rows_b @ dy.mT if swap_a else dy @ rows_b.mT
+        db = dy.mT @ rows_a if swap_b else rows_a.mT @ dy
+        return da, db
+
+    def arguments():
+        a, b = ((k, m) if swap_a else (m, k)), ((n, k) if swap_b else (k, n))
+        return case.numbers(*batch, *a), case.numbers(*batch, *b), case.numbers(*batch, m, n)
+
+    return Work(function, case.each(arguments))
+
+
 def linear(case):
     """The shape is [.., m, n, k]. Beside the whole, the product alone."""
     *batch, m, n, k = case.shape
@@ -640,6 +658,7 @@ OPS = {
     "merge_heads": merge_heads,
     "transpose_in_place": transpose_in_place,
     "matmul": matmul,
+    "matmul_backward": matmul_backward,
     "linear": linear,
     "linear_backward": linear_backward,
     "attention_scores": attention_scores,

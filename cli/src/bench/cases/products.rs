@@ -74,7 +74,9 @@ fn shapes(function: Function, quick: bool) -> Vec<Extents> {
         }
         Function::Matmul(..) => shapes.extend([LAYERS[1], LAYERS[3], HEADS[1]]),
         Function::Linear(GELU, false) => shapes.extend([LAYERS[0], LAYERS[1], LAYERS[2], LAYERS[3]]),
-        Function::Linear(..) | Function::LinearBackward(_) => shapes.push(LAYERS[1]),
+        Function::Linear(..) | Function::LinearBackward(_) | Function::MatmulBackward(..) => {
+            shapes.push(LAYERS[1]);
+        }
         Function::AttentionScores => {} // has cases of its own
     }
     shapes
@@ -115,7 +117,9 @@ fn case(op: &'static str, function: Function, e: Extents, dtype: DType, note: &s
         prepare(data, sets, function, e, dtype)
     });
     let case = match function {
-        Function::Matmul(a, b) => case.torch([("transpose_a", a.into()), ("transpose_b", b.into())]),
+        Function::Matmul(a, b) | Function::MatmulBackward(a, b) => {
+            case.torch([("transpose_a", a.into()), ("transpose_b", b.into())])
+        }
         Function::Linear(activation, residual) => {
             case.torch([("activation", activation_name(activation).into()), ("residual", residual.into())])
         }

@@ -156,7 +156,7 @@ fn run(
             let scores = Tensor::uninit(q.device(), y.dtype(), y.shape())?;
             matmul::run(&request.product, q, k, &Behind::default(), &scores)?;
             let softmax = MaskedSoftmax { scale: factors(parameters.scale).1, ..*parameters };
-            masked_softmax::masked_softmax_into(&scores, &softmax, y)
+            masked_softmax::part_of(OP, &scores, &softmax, y)
         }
     }
 }

@@ -215,7 +215,7 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Plan::WholeRows(plan) => plan.fmt(f),
-            Plan::Steps { product, softmax } => write!(f, "{product}; softmax {:?}", softmax.choice),
+            Plan::Steps { product, softmax } => write!(f, "{product}; softmax {softmax}"),
         }
     }
 }

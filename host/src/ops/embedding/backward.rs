@@ -121,7 +121,9 @@ fn checked<D: Described>(tokens: &D, dy: &D, wte: &D, positions: Option<Position
     same(BACKWARD, "dy", dy.described(), &problem.y)?;
     let of = |table: &Desc| Desc::contiguous(BACKWARD, device, table.dtype(), table.shape());
     let dwpe = positions.map(|positions| of(positions.wpe.described())).transpose()?;
-    Ok(Gradients { problem, dwte: of(wte)?, dwpe, offset: positions.map_or(0, |positions| positions.offset) })
+    // Without steps any offset will do, and it may be too large to reckon with.
+    let offset = positions.filter(|_| problem.steps() > 0).map_or(0, |positions| positions.offset);
+    Ok(Gradients { problem, dwte: of(wte)?, dwpe, offset })
 }
 
 impl Gradients {

@@ -147,7 +147,7 @@ fn check_positions(op: &'static str, steps: usize, offset: usize, rows: usize) -
     if index >= steps {
         return Ok(());
     }
-    let got = (offset as i64).saturating_add(index as i64);
+    let got = i64::try_from(offset).unwrap_or(i64::MAX).saturating_add(index as i64);
     Err(Error::Value { op, arg: "positions", index: index as u64, min: 0, max: rows as i64 - 1, got })
 }
 

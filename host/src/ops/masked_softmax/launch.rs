@@ -2,7 +2,7 @@
 
 use super::plan::{Alignment, Choice, Plan, Target};
 use super::problem::{MaskForm, Problem, RowDimension};
-use super::{Mask, MaskedSoftmax, OP, packed};
+use super::{Mask, MaskedSoftmax, packed};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -36,7 +36,7 @@ pub fn run(
 ) -> Result<()> {
     if let Some(bounds) = packed::bounds(x, parameters)? {
         let parameters = bounds.instead(parameters);
-        let range = Problem { kernels: problem.kernels, ..Problem::new(OP, x.desc(), &parameters)? };
+        let range = Problem { kernels: problem.kernels, ..Problem::new(problem.op, x.desc(), &parameters)? };
         return run(&range, x, &parameters, results, choice);
     }
     match problem.dtype {
@@ -77,13 +77,15 @@ where
         return check_bounds_of_nothing(problem, parameters);
     }
     let device = x.device();
-    let on_device = |tensor: Option<&Tensor>, arg| tensor.map(|t| t.adopted(device, OP, arg)).transpose();
+    let on_device =
+        |tensor: Option<&Tensor>, arg| tensor.map(|t| t.adopted(device, problem.op, arg)).transpose();
     let (first, starts) =
         (on_device(parameters.mask.first(), "mask")?, on_device(parameters.mask.second(), "starts")?);
     let (mask, lengths) = if problem.has_lengths { (None, first) } else { (first, None) };
     let raw = |tensor: &Option<Tensor>| tensor.as_ref().map_or(Ok(RawView::none()), Tensor::raw_view);
-    let slot =
-        |present: bool, arg| present.then(|| device.value_slot(OP, arg, 0, problem.cols as i64)).transpose();
+    let slot = |present: bool, arg| {
+        present.then(|| device.value_slot(problem.op, arg, 0, problem.cols as i64)).transpose()
+    };
     let (lengths_slot, starts_slot) =
         (slot(problem.has_lengths, "lengths")?, slot(problem.has_starts, "starts")?);
     let fault = |slot: &Option<crate::faults::ValueSlot>| match slot {
@@ -104,7 +106,7 @@ where
             .iter()
             .find(|plan| plan.choice == choice)
             .ok_or_else(|| Error::Parameter {
-                op: OP,
+                op: problem.op,
                 arg: "choice",
                 required: "one of the candidates for these operands".to_owned(),
                 got: format!("{choice:?}"),
@@ -173,7 +175,7 @@ fn check_bounds_of_nothing(problem: &Problem, parameters: &MaskedSoftmax) -> Res
         let values = bounds.map(|bounds| bounds.to_vec::<i32>()).transpose()?.unwrap_or_default();
         if let Some((index, &got)) = values.iter().enumerate().find(|&(_, &value)| value != 0) {
             return Err(Error::Value {
-                op: OP,
+                op: problem.op,
                 arg,
                 index: index as u64,
                 min: 0,

@@ -187,6 +187,12 @@ fn into(x: &Tensor, parameters: &MaskedSoftmax, y: &Tensor, choice: Option<Choic
     if y.device().same_stream(x.device()) { Ok(()) } else { y.device().wait_for(x.device(), OP) }
 }
 
+/// [`masked_softmax_into`] as a part of the operation `op`, on x's stream; y is x's like and apart from it.
+pub(super) fn part_of(op: &'static str, x: &Tensor, parameters: &MaskedSoftmax, y: &Tensor) -> Result<()> {
+    let problem = Problem::new(op, x.desc(), parameters)?;
+    launch::run(&problem, x, parameters, Results { y, dropped: None }, None)
+}
+
 /// The tensors that are read.
 fn inputs<'a>(x: &'a Tensor, parameters: &MaskedSoftmax<'a>) -> Vec<&'a Tensor> {
     [Some(x), parameters.mask.first(), parameters.mask.second()].into_iter().flatten().collect()

@@ -1,5 +1,7 @@
 //! What is chosen: the kernel and its launch, from the problem alone.
 
+use std::fmt;
+
 use super::problem::{KernelSet, Problem};
 use crate::device::Device;
 use crate::dtype::DType;
@@ -77,6 +79,31 @@ pub struct Plan {
     pub ragged: bool,
     /// Whether the masks of packs may start at any byte.
     pub mask_skewed: bool,
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.choice {
+            Choice::Row { index } => write!(f, "row {index}: rows in registers")?,
+            Choice::LongRow { index } => write!(f, "long_row {index}: rows in registers")?,
+            Choice::Cluster { index, blocks, slice } => write!(
+                f,
+                "cluster_row {index}: rows in the registers and shared memory of {blocks} blocks, {slice} packs each"
+            )?,
+            Choice::Streamed => write!(f, "streamed_row: rows are read twice")?,
+            Choice::Strided => write!(f, "strided_row: element by element")?,
+        }
+        let of = if let Choice::Cluster { .. } = self.choice { "cluster" } else { "block" };
+        let rows = if self.rows_per_block == 1 { "row" } else { "rows" };
+        write!(f, "; {} {rows} a {of}", self.rows_per_block)?;
+        if self.ragged {
+            write!(f, ", which may start or end inside of 16 bytes")?;
+        }
+        if self.mask_skewed {
+            write!(f, "; masks may start at any byte")?;
+        }
+        Ok(())
+    }
 }
 
 impl Plan {

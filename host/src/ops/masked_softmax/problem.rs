@@ -60,6 +60,8 @@ pub struct RowDimension {
 /// A checked request.
 #[derive(Clone, Debug)]
 pub struct Problem {
+    /// The operation that errors are of.
+    pub op: &'static str,
     /// Whose kernels are to serve.
     pub kernels: KernelSet,
     /// The type of x and y.
@@ -196,6 +198,7 @@ impl Problem {
         }
         let bias = matches!(form, MaskForm::Bias(_));
         Ok(Problem {
+            op,
             kernels: if bias { KernelSet::Bias } else { KernelSet::Plain },
             dtype: x.dtype(),
             rows,

@@ -25,7 +25,7 @@ pub struct Behind<'a> {
     pub bias: Option<&'a Tensor>,
     /// Of any strides.
     pub addend: Option<&'a Tensor>,
-    /// Where the activation's operand is kept, or where its slope is taken; contiguous.
+    /// Where the activation's operand is kept, contiguous, or where its slope is taken, of any strides.
     pub aux: Option<&'a Tensor>,
 }
 
@@ -44,7 +44,9 @@ pub fn run_by_plan(problem: &Problem, a: &Tensor, b: &Tensor, behind: &Behind, y
     let adopt = |tensor: &Tensor, arg| tensor.adopted(device, problem.op, arg);
     let (a, b) = (adopt(a, "a")?, adopt(b, "b")?);
     let bias = behind.bias.map(|bias| contiguous(&adopt(bias, "bias")?)).transpose()?;
+    // Read as the result is written, and where it is kept it is a result.
     let aux = behind.aux.map(|aux| adopt(aux, "aux")).transpose()?;
+    let aux = if problem.epilogue.slope { aux.as_ref().map(contiguous).transpose()? } else { aux };
     let addend = behind.addend.map(|addend| adopt(addend, "c")).transpose()?;
     match Layout::new(problem) {
         Some(layout) => dispatch(problem, &layout, [&a, &b], [&bias, &addend, &aux], y),

@@ -1,5 +1,6 @@
 //! Products of matrices. See [`matmul`].
 
+mod backward;
 mod launch;
 mod layout;
 mod maps;
@@ -12,6 +13,7 @@ mod tests;
 mod tiles;
 mod tuned;
 
+pub use backward::{MatmulGradients, matmul_backward, matmul_backward_into, matmul_backward_shape};
 pub use plan::{Choice, Plan};
 
 pub(super) use launch::{Behind, packed_rows, run};
@@ -102,7 +104,7 @@ impl<D> Default for Matmul<'_, D> {
 /// not fit, [`Strides`](Error::Strides) for negative strides, [`TooLarge`](Error::TooLarge) for extents of 2³⁰ and more
 /// and for more than 2³¹ tiles, [`OutOfMemory`](Error::OutOfMemory).
 pub fn matmul(a: &Tensor, b: &Tensor, parameters: &Matmul) -> Result<Tensor> {
-    let problem = problem(a, b, parameters)?;
+    let problem = problem(OP, a, b, parameters)?;
     let y = Tensor::uninit(a.device(), problem.y.dtype(), problem.y.shape())?;
     forward(&problem, a, b, parameters, &y)?;
     Ok(y)
@@ -121,7 +123,7 @@ pub fn matmul_into_by(choice: Choice, a: &Tensor, b: &Tensor, parameters: &Matmu
 
 fn into(a: &Tensor, b: &Tensor, parameters: &Matmul, y: &Tensor, choice: Option<Choice>) -> Result<()> {
     let wanted = choice.map(|choice| Wanted { choice, splits: None });
-    let problem = Problem { wanted, ..problem(a, b, parameters)? };
+    let problem = Problem { wanted, ..problem(OP, a, b, parameters)? };
     let inputs: Vec<&Tensor> = [a, b].into_iter().chain(parameters.c).collect();
     check_output(OP, "y", y, &problem.y, &inputs)?;
     forward(&problem, a, b, parameters, &y.adopted(a.device(), OP, "y")?)?;
@@ -130,35 +132,35 @@ fn into(a: &Tensor, b: &Tensor, parameters: &Matmul, y: &Tensor, choice: Option<
 
 /// Checks the arguments of [`matmul`] without computing; gives the result.
 pub fn matmul_shape<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Result<Desc> {
-    Ok(problem(a, b, parameters)?.y)
+    Ok(problem(OP, a, b, parameters)?.y)
 }
 
 /// How [`matmul`] would go about it, for operands that start at multiples of 16 bytes: by the model, or by what was measured on the
 /// operands' GPU where [`autotune`](crate::autotune) is enabled.
 pub fn explain<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Result<Plan> {
-    Ok(problem(a, b, parameters)?.plan())
+    Ok(problem(OP, a, b, parameters)?.plan())
 }
 
 /// The ways that [`matmul`] could go about it, one for each kernel, the one that it takes first.
 pub fn candidates<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Result<Vec<Plan>> {
-    Ok(problem(a, b, parameters)?.plans())
+    Ok(problem(OP, a, b, parameters)?.plans())
 }
 
 /// The operands with rows along m and n and columns along k.
-fn factors<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Result<Factors> {
+fn factors<D: Described>(op: &'static str, a: &D, b: &D, parameters: &Matmul<D>) -> Result<Factors> {
     let (a, b) = (a.described(), b.described());
-    float(OP, "a", a)?;
-    Factors::new(OP, ("a", a, parameters.transpose_a), ("b", b, !parameters.transpose_b))?
-        .rounded(OP, parameters.tf32)
+    float(op, "a", a)?;
+    Factors::new(op, ("a", a, parameters.transpose_a), ("b", b, !parameters.transpose_b))?
+        .rounded(op, parameters.tf32)
 }
 
-fn problem<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Result<Problem> {
-    let factors = factors(a, b, parameters)?;
+fn problem<D: Described>(op: &'static str, a: &D, b: &D, parameters: &Matmul<D>) -> Result<Problem> {
+    let factors = factors(op, a, b, parameters)?;
     let dtype = factors.dtype;
     for (arg, value) in [("alpha", parameters.alpha), ("beta", parameters.beta)] {
         if !value.is_finite() {
             let (required, got) = ("finite".to_owned(), value.to_string());
-            return Err(Error::Parameter { op: OP, arg, required, got });
+            return Err(Error::Parameter { op, arg, required, got });
         }
     }
     let out = match parameters.out {
@@ -166,11 +168,11 @@ fn problem<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Result<Problem
         Some(out) if out == dtype || out == DType::F32 => out,
         Some(got) => {
             let required = if dtype == DType::F32 { "f32".to_owned() } else { format!("{dtype} or f32") };
-            return Err(Error::DType { op: OP, arg: "out", required, got });
+            return Err(Error::DType { op, arg: "out", required, got });
         }
     };
     let epilogue = Epilogue { alpha: parameters.alpha, beta: parameters.beta, ..Epilogue::default() };
-    let problem = Problem::new(OP, factors, epilogue, out, a.described().device())?;
+    let problem = Problem::new(op, factors, epilogue, out, a.described().device())?;
     match parameters.c {
         Some(c) => problem.with_addend("c", c.described()),
         None => Ok(problem),

@@ -307,7 +307,7 @@ impl fmt::Display for Plan {
             Choice::TensorCores { .. } => "tensor_cores",
             Choice::Pipelined { .. } => "pipelined",
             Choice::Clustered { .. } => "clustered",
-            Choice::Loose { .. } => "loose",
+            Choice::Loose { .. } => "loose (rows of no whole 16 bytes)",
             Choice::Thin { .. } => "thin",
             Choice::Tf32Cores { shape } => {
                 match kernels::tf32_cores::ALL[shape * LAYOUTS].constant("PRODUCTS") {

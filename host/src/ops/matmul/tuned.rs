@@ -4,6 +4,7 @@ use super::launch::{Behind, run_by_plan};
 use super::plan::{Plan, Request, Target, Wanted};
 use super::problem::Problem;
 use crate::autotune::{self, Place};
+use crate::device::Device;
 use crate::error::Result;
 use crate::memo::Memo;
 use crate::tensor::Tensor;
@@ -36,14 +37,24 @@ pub fn tuned(
         return Ok(None);
     }
     let request = problem.request([a, b].map(|tensor| tensor.address().is_multiple_of(16)));
-    let by = |wanted: Wanted| Problem { wanted: Some(wanted), ..problem.clone() };
+    let by = &|wanted: Wanted| Problem { wanted: Some(wanted), ..problem.clone() };
     let known = (autotune::place(device), key(problem, &request));
     if let Some(wanted) = WANTED.get(&known) {
         return Ok(Some(by(wanted)));
     }
     let plans = Plan::likely(&request, Target::of(device), MOST_TRIED);
-    let run = |plan: &Plan| run_by_plan(&by(Wanted::exactly(plan)), a, b, behind, y);
-    let best = autotune::fastest(device, &known.1, plans, name, run)?.map(|plan| Wanted::exactly(&plan));
+    let on = |device: &Device| {
+        let here = |tensor: &Tensor| tensor.adopted(device, problem.op, "operand");
+        let (a, b, y) = (here(a)?, here(b)?, here(y)?);
+        let bias = behind.bias.map(here).transpose()?;
+        let addend = behind.addend.map(here).transpose()?;
+        let aux = behind.aux.map(here).transpose()?;
+        Ok(move |plan: &Plan| {
+            let behind = Behind { bias: bias.as_ref(), addend: addend.as_ref(), aux: aux.as_ref() };
+            run_by_plan(&by(Wanted::exactly(plan)), &a, &b, &behind, &y)
+        })
+    };
+    let best = autotune::fastest(device, &known.1, plans, name, on)?.map(|plan| Wanted::exactly(&plan));
     if let Some(wanted) = best {
         WANTED.keep(known, wanted);
     }
@@ -92,7 +103,7 @@ mod tests {
         let [m, n, k] = extents;
         let device = Device::cpu();
         let desc = |shape: &[usize]| Desc::new(&device, DType::BF16, shape).unwrap();
-        super::super::problem(&desc(&[m, k]), &desc(&[k, n]), parameters).unwrap()
+        super::super::problem("matmul", &desc(&[m, k]), &desc(&[k, n]), parameters).unwrap()
     }
 
     #[test]

@@ -25,8 +25,12 @@ pub fn tuned(request: &Request, x: &Tensor, y: &Tensor) -> Result<Option<Arc<Pla
         return Ok(Some(plan));
     }
     let candidates = Plan::sweep(request.clone(), MOST_TRIED);
-    let run = |plan: &Plan| launch::run(plan, x, y);
-    let best = autotune::fastest(device, &key(request), candidates, Plan::to_string, run)?.map(Arc::new);
+    let on = |device: &Device| {
+        let here = |tensor: &Tensor| tensor.adopted(device, "permute", "operand");
+        let (x, y) = (here(x)?, here(y)?);
+        Ok(move |plan: &Plan| launch::run(plan, &x, &y))
+    };
+    let best = autotune::fastest(device, &key(request), candidates, Plan::to_string, on)?.map(Arc::new);
     if let Some(plan) = &best {
         PLANS.keep(problem, plan.clone());
     }
