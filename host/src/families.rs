@@ -149,10 +149,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kernel.ptx");
         for (family, arch, name) in kernels.iter().step_by(kernels.len() / 8) {
-            std::fs::write(&path, family.ptx(*arch, name).unwrap()).unwrap();
-            let report = ptxas.assemble(&path, &arch.to_string(), &path.with_extension("cubin")).unwrap();
-            assert_eq!(report.kernels.len(), 1, "{name}");
-            assert_eq!(report.kernels[0].name, *name);
+            for device in [(8, 0), (9, 0)] {
+                let ptx = family.ptx_for(device, *arch, name).unwrap();
+                match device {
+                    (8, 0) => assert_eq!(Some(&ptx), family.ptx(*arch, name).as_ref()),
+                    _ => assert!(ptx.contains("griddepcontrol.wait;"), "{name}"),
+                }
+                std::fs::write(&path, ptx).unwrap();
+                let target = if device == (9, 0) { "sm_90a".to_owned() } else { arch.to_string() };
+                let report = ptxas.assemble(&path, &target, &path.with_extension("cubin")).unwrap();
+                assert_eq!(report.kernels.len(), 1, "{name}");
+                assert_eq!(report.kernels[0].name, *name);
+            }
         }
     }
 

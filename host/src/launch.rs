@@ -2,7 +2,7 @@
 
 use cuda_std::kernel::{Kernel, KernelArgs};
 
-use crate::cuda::LaunchConfig;
+use crate::cuda::{LaunchConfig, early_starts};
 use crate::device::{Device, Kind};
 use crate::error::{Error, Result};
 use crate::families;
@@ -19,8 +19,9 @@ pub struct Grid {
     pub cluster: Option<u32>,
     /// Whether all blocks must run at once, so that they can wait for one another.
     pub cooperative: bool,
-    /// Whether the kernel may start before what is ahead of it is done; it waits by itself.
-    pub early: bool,
+    /// Whether the kernel may start before what is ahead of it is done, on GPUs that can, and waits by itself; if nothing is said, as
+    /// [`early_starts`] says.
+    pub early: Option<bool>,
 }
 
 impl Grid {
@@ -45,7 +46,7 @@ impl Grid {
             side("blocks along y", Grid::MAX_YZ, y)?,
             side("blocks along z", Grid::MAX_YZ, z)?,
         ];
-        Ok(Grid { blocks, shared_bytes: 0, cluster: None, cooperative: false, early: false })
+        Ok(Grid { blocks, shared_bytes: 0, cluster: None, cooperative: false, early: None })
     }
 
     /// As many blocks along x as hold `items`, at `per_block` each (at least 1).
@@ -69,9 +70,9 @@ impl Grid {
     }
 
     /// Where `early` holds, starting before what is ahead of it is done, on GPUs that can: for kernels that call
-    /// [`dependent::wait`](cuda_std::dependent::wait).
+    /// [`dependent::wait`](cuda_std::dependent::wait). Where not, starting behind it, whatever [`early_starts`] says.
     pub fn early_if(self, early: bool) -> Grid {
-        Grid { early, ..self }
+        Grid { early: Some(early), ..self }
     }
 }
 
@@ -87,8 +88,13 @@ impl Device {
             return Ok(());
         }
         // SAFETY: the caller's contract.
-        let launch = || unsafe { self.launch_blocks(kernel, grid, args) };
-        if profile::is_recording() { profile::recorded(self, kernel, grid, &args, launch) } else { launch() }
+        let launch = |grid| unsafe { self.launch_blocks(kernel, grid, args) };
+        if profile::is_recording() {
+            // What starts early has no time of its own.
+            profile::recorded(self, kernel, grid, &args, || launch(grid.early_if(false)))
+        } else {
+            launch(grid)
+        }
     }
 
     /// # Safety
@@ -117,7 +123,7 @@ impl Device {
                     shared_bytes: grid.shared_bytes,
                     cluster: grid.cluster,
                     cooperative: grid.cooperative,
-                    early: grid.early && info.arch.0 >= 9,
+                    early: info.arch.0 >= 9 && !grid.cooperative && grid.early.unwrap_or_else(early_starts),
                 };
                 let (family, args) = (families::find(kernel)?, args.pack());
                 // SAFETY: the handle has the kernel's own argument types; the rest is the caller's contract.

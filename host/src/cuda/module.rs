@@ -3,6 +3,7 @@
 //! The driver takes a tenth of a second or more to compile a large kernel, and families have a hundred, so it
 //! is given only what is used.
 
+mod early;
 mod text;
 
 use std::collections::HashMap;
@@ -20,6 +21,7 @@ use super::context::Context;
 use super::function::{Function, parameter_count, required_block};
 use super::lock;
 use crate::error::{Error, Result};
+pub use early::early_starts;
 use text::Parts;
 
 /// What a PTX image was built for.
@@ -126,6 +128,11 @@ impl PtxFamily {
             }
         }
     }
+
+    /// The same as a device loads it where all kernels start early.
+    pub(crate) fn ptx_for(&self, device: (u32, u32), arch: PtxArch, kernel: &str) -> Option<String> {
+        early::waiting_for_what_is_ahead(self.ptx(arch, kernel)?, device)
+    }
 }
 
 /// A load that took place.
@@ -177,7 +184,9 @@ impl Module {
             return Err(Error::Architecture { device: info.name.clone(), required: (9, 0), got: info.arch });
         };
         let failure = |code, log| Self::failure(family.name, arch, code, log);
-        let Some(ptx) = family.ptx(arch, kernel) else {
+        let ptx =
+            if early_starts() { family.ptx_for(info.arch, arch, kernel) } else { family.ptx(arch, kernel) };
+        let Some(ptx) = ptx else {
             return Err(failure(sys::CUDA_ERROR_NOT_FOUND, format!("it has no kernel `{kernel}`")));
         };
         let required_block = required_block(&ptx, kernel);
