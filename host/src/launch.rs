@@ -20,7 +20,7 @@ pub struct Grid {
     /// Whether all blocks must run at once, so that they can wait for one another.
     pub cooperative: bool,
     /// Whether the kernel may start before what is ahead of it is done, on GPUs that can, and waits by itself; if nothing is said, as
-    /// [`early_starts`] says.
+    /// `WARPWRIGHT_EARLY_STARTS` in the environment says.
     pub early: Option<bool>,
 }
 
@@ -70,7 +70,7 @@ impl Grid {
     }
 
     /// Where `early` holds, starting before what is ahead of it is done, on GPUs that can: for kernels that call
-    /// [`dependent::wait`](cuda_std::dependent::wait). Where not, starting behind it, whatever [`early_starts`] says.
+    /// [`dependent::wait`](cuda_std::dependent::wait). Where not, starting behind it, whatever the environment says.
     pub fn early_if(self, early: bool) -> Grid {
         Grid { early: Some(early), ..self }
     }

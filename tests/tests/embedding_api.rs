@@ -147,6 +147,28 @@ fn a_graph_captures_on_a_foreign_stream() -> Result<()> {
     device.synchronize()
 }
 
+/// Tensors of other streams outlive a foreign stream that has read them.
+#[test]
+fn a_foreign_stream_ends_before_what_it_has_read() -> Result<()> {
+    let Some(owner) = first_gpu_apart("a_foreign_stream_ends_before_what_it_has_read")? else {
+        return Ok(());
+    };
+    let x = scores(&owner, DType::F32, &[9, 77], &mut Random::new(55))?;
+    let want = ops::masked_softmax(&x, &MaskedSoftmax::default())?.to_bytes()?;
+    for _ in 0..3 {
+        let stream = owner.new_stream()?;
+        // SAFETY: the stream outlives the device made from it and what is made there.
+        let device = unsafe { owner.on_foreign_stream(stream.raw())? };
+        let y = ops::masked_softmax(&x.on(&device)?, &MaskedSoftmax::default())?;
+        assert_same(&y.to_bytes()?, &want, "on a foreign stream");
+        drop(y);
+        device.end_foreign_stream()?;
+        drop((device, stream));
+    }
+    drop(x);
+    owner.synchronize()
+}
+
 #[test]
 fn the_cpu_takes_neither_foreign_memory_nor_streams() {
     let cpu = Device::cpu();

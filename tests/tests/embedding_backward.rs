@@ -207,6 +207,13 @@ on_each_device! {
             let wpe = Tensor::zeros(device, DType::BF16, &[5, 9])?;
             check(&tokens, &dy, &wte, (&wpe, 1), &format!("{shape:?}"))?;
         }
+        // Any offset will do where there is no step.
+        let tokens = Tensor::zeros(device, DType::U32, &[0])?;
+        let (dy, wte) = (Tensor::zeros(device, DType::F32, &[0, 9])?, Tensor::zeros(device, DType::F32, &[4, 9])?);
+        let wpe = Tensor::from_slice(device, &[5, 9], &[1.0f32; 45])?;
+        let positions = Positions { offset: usize::MAX, ..Positions::new(&wpe) };
+        let (_, dwpe) = ops::embedding_backward(&tokens, &dy, &wte, Some(positions))?;
+        assert_same(&dwpe.expect("there are positions").to_f64()?, &[0.0; 45], "dwpe");
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ use std::{fmt, str::FromStr};
 /// PTX for a plain architecture runs on it and on everything newer. PTX for one with an `a` may use
 /// that generation's own instructions (`wgmma` on `sm_90a`) and runs on that generation only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)] // the messages tell
 pub enum Arch {
     Sm70,
     Sm75,
@@ -23,6 +24,7 @@ pub enum Arch {
 }
 
 impl Arch {
+    /// All of them, oldest first.
     pub const ALL: [Arch; 12] = [
         Arch::Sm70,
         Arch::Sm75,

@@ -1,3 +1,5 @@
+#![allow(missing_docs)] // the messages tell
+
 use std::{io, path::PathBuf};
 
 use crate::{metadata::MetadataError, toolchain::NoToolchain};

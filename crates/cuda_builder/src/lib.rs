@@ -29,6 +29,8 @@
 //! no way to set the function attribute that LLVM decides it by: kernels ask for flushing instructions
 //! by name.
 
+#![deny(missing_docs)]
+
 mod arch;
 mod compile;
 mod error;
@@ -83,8 +85,11 @@ pub struct Built {
     pub ptx: PathBuf,
     /// Its text.
     pub text: String,
+    /// What it was compiled for.
     pub arch: Arch,
+    /// What compiled it.
     pub toolchain: Toolchain,
+    /// What is known of each kernel, in the order of the text.
     pub kernels: Vec<KernelFacts>,
     /// Functions left beside the kernels. A module fit to ship has none: what is here was not inlined,
     /// or is a reachable panic.
@@ -141,6 +146,7 @@ impl CudaBuilder {
         self
     }
 
+    /// Leaves the crate's default features out.
     pub fn no_default_features(mut self, yes: bool) -> Self {
         self.no_default_features = yes;
         self
@@ -152,6 +158,7 @@ impl CudaBuilder {
         self
     }
 
+    /// What to write beside the PTX.
     pub fn emit(mut self, emit: Emit) -> Self {
         self.emit = emit;
         self

@@ -165,6 +165,7 @@ fn put<T: PartialEq + Copy>(slot: &mut Option<T>, value: T, key: &str) -> Result
 
 /// How a count of instructions is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the messages tell
 pub enum Comparison {
     #[serde(rename = ">=")]
     AtLeast,
@@ -207,8 +208,11 @@ impl Comparison {
 /// An `//@expect` line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expectation {
+    /// How the count compares.
     pub comparison: Comparison,
+    /// With what.
     pub count: u32,
+    /// What is counted: an instruction, or its beginning.
     pub instruction: String,
 }
 
@@ -238,11 +242,15 @@ impl fmt::Display for Expectation {
 /// What the PTX and its metadata say about one kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelFacts {
+    /// The entry's name.
     pub name: String,
+    /// The block and the blocks that registers are left for.
     pub bounds: LaunchBounds,
+    /// Its parameters, in order.
     pub params: Vec<Param>,
     /// Bytes of the parameter block, with the padding between parameters.
     pub param_bytes: u32,
+    /// Bytes of its static shared memory.
     pub static_shared_bytes: u32,
     /// Whether the kernel names an `.extern .shared` array.
     pub dynamic_shared: bool,
@@ -250,11 +258,13 @@ pub struct KernelFacts {
     pub local_bytes: u32,
     /// Functions that are called: none in a kernel fit to ship.
     pub calls: Vec<String>,
+    /// What it is expected to be made of.
     pub expects: Vec<Expectation>,
 }
 
 /// Why the metadata of a module was refused.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[allow(missing_docs)] // the messages tell
 pub enum MetadataError {
     #[error("entry `{0}` has no `//@kernel` line, so its launch bounds are unknown")]
     Missing(String),
@@ -268,6 +278,7 @@ pub enum MetadataError {
 
 /// What is wrong with a metadata line or with the bounds that its lines add up to.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[allow(missing_docs)] // the messages tell
 pub enum Problem {
     #[error("must be `//@kernel <entry> key=value …`")]
     Kernel,
@@ -296,7 +307,9 @@ pub enum Problem {
 /// PTX fit to be loaded, with what is known of its kernels.
 #[derive(Clone, Debug)]
 pub struct Finished {
+    /// The PTX.
     pub text: String,
+    /// What is known of each kernel.
     pub kernels: Vec<KernelFacts>,
     /// Functions left beside the entries: none in a module fit to ship.
     pub functions: Vec<String>,

@@ -7,6 +7,7 @@
 /// A PTX module, as far as it was read.
 #[derive(Clone, Debug, Default)]
 pub struct Module {
+    /// The kernels.
     pub entries: Vec<Entry>,
     /// Names of the functions that are left beside the entries: inlining failed, or a panic is
     /// reachable.
@@ -16,7 +17,9 @@ pub struct Module {
 /// One `.entry`.
 #[derive(Clone, Debug, Default)]
 pub struct Entry {
+    /// Its name.
     pub name: String,
+    /// Its parameters, in order.
     pub params: Vec<Param>,
     /// Bytes of the parameter block, with the padding between parameters.
     pub param_bytes: u32,
@@ -38,12 +41,16 @@ pub struct Entry {
 /// One `.param` of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Param {
+    /// Bytes from the first parameter on.
     pub offset: u32,
+    /// Bytes.
     pub size: u32,
+    /// Bytes that it starts at a multiple of.
     pub align: u32,
 }
 
 impl Module {
+    /// Takes PTX apart as far as its declarations go.
     pub fn parse(text: &str) -> Module {
         let clean = blank_comments(text);
         let mut module = Module::default();
@@ -76,6 +83,7 @@ impl Module {
         module
     }
 
+    /// The kernel of this name.
     pub fn entry(&self, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.name == name)
     }

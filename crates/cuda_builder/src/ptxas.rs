@@ -14,6 +14,7 @@ pub const REMEDY: &str = "pip install nvidia-cuda-nvcc";
 /// A `ptxas` that runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ptxas {
+    /// The program.
     pub path: PathBuf,
     /// `13.0.88`
     pub version: String,
@@ -22,6 +23,7 @@ pub struct Ptxas {
 /// What `ptxas -v` said about one module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
+    /// The kernels, in the order of its output.
     pub kernels: Vec<Assembled>,
     /// Lines that are warnings, and notes on lost performance (`C7510` and the like).
     pub warnings: Vec<String>,
@@ -30,15 +32,22 @@ pub struct Report {
 /// What a kernel came to on one architecture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assembled {
+    /// The kernel's name.
     pub name: String,
+    /// Registers of a thread.
     pub registers: u32,
+    /// Bytes of registers that are stored to local memory.
     pub spill_store_bytes: u32,
+    /// Bytes of them that are loaded again.
     pub spill_load_bytes: u32,
+    /// Bytes of a thread's stack.
     pub stack_bytes: u32,
+    /// Bytes of static shared memory of a block.
     pub shared_bytes: u32,
 }
 
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages tell
 pub enum PtxasError {
     #[error("`{path}` does not start: {source}", path = path.display())]
     Start { path: PathBuf, source: io::Error },

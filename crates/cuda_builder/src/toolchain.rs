@@ -19,7 +19,9 @@ const OLDEST: (u32, u32) = (1, 95);
 /// A rustc with the source of its `core`, and a cargo to drive it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Toolchain {
+    /// The compiler.
     pub rustc: PathBuf,
+    /// The cargo that goes with it.
     pub cargo: PathBuf,
     /// `1.96.0`
     pub version: String,
@@ -27,9 +29,11 @@ pub struct Toolchain {
     pub version_line: String,
     /// `22.1.8`
     pub llvm: String,
+    /// Where the compiler's libraries are, and `core`'s source.
     pub sysroot: PathBuf,
     /// The `library` folder with `core`'s source.
     pub source: PathBuf,
+    /// How it was found.
     pub origin: Origin,
     /// What was looked at before, and why it was not taken.
     pub passed_over: Vec<Rejected>,
@@ -69,8 +73,11 @@ impl fmt::Display for Toolchain {
 /// A rustc that was not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
+    /// How it was found.
     pub origin: Origin,
+    /// The compiler.
     pub rustc: PathBuf,
+    /// Why it will not do.
     pub reason: Reason,
 }
 
@@ -82,6 +89,7 @@ impl fmt::Display for Rejected {
 
 /// Why a rustc cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages tell
 pub enum Reason {
     #[error("not found")]
     NotFound,
@@ -101,6 +109,7 @@ pub enum Reason {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no rustc with the source of its `core` was found{tried}; install one with `{remedy}`", tried = list(rejected))]
 pub struct NoToolchain {
+    /// What was found and will not do.
     pub rejected: Vec<Rejected>,
     /// The command that installs one.
     pub remedy: &'static str,

@@ -63,6 +63,12 @@ struct Variant {
 }
 
 impl Variant {
+    /// Bytes of all operands and results, of both passes where both are run.
+    fn bytes(self, function: Function, e: Extents, dtype: DType) -> usize {
+        let forward = if self.with_forward { function.forward().bytes(e, dtype) } else { 0 };
+        forward + function.bytes(e, dtype)
+    }
+
     fn name(self) -> &'static str {
         match (self.tf32, self.with_forward) {
             (false, false) => "",
@@ -74,7 +80,7 @@ impl Variant {
 }
 
 fn case(op: &'static str, function: Function, e: Extents, dtype: DType, variant: Variant) -> Case {
-    let bytes = function.bytes(e, dtype);
+    let bytes = variant.bytes(function, e, dtype);
     let e = if function.is_sequence() { e } else { Extents { steps: 1, ..e } };
     let set_bytes = if function.is_sequence() { SET_BYTES } else { bytes };
     let case = Case::new(op, &function.shape(e), dtype, variant.name(), set_bytes, move |data, sets| {
@@ -101,6 +107,6 @@ fn prepare(
     };
     let sets: Rc<[Operands]> = (0..sets).map(|_| set()).collect::<Result<_>>()?;
     let plan = function.plan(&sets[0])?;
-    let floor = function.bytes(e, dtype);
+    let floor = variant.bytes(function, e, dtype);
     Ok(Prepared::new(floor, plan, move |set| function.run(&sets[set]).map(drop)))
 }

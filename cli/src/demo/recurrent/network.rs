@@ -71,6 +71,19 @@ impl Function {
         self.part() == Part::Sequence
     }
 
+    /// What a gradient is the gradient of; anything else itself.
+    pub fn forward(self) -> Function {
+        match self {
+            F::GruCellBackward => F::GruCell,
+            F::LstmCellBackward => F::LstmCell,
+            F::GruPointwiseBackward => F::GruPointwise,
+            F::LstmPointwiseBackward => F::LstmPointwise,
+            F::GruBackward => F::Gru,
+            F::LstmBackward => F::Lstm,
+            _ => self,
+        }
+    }
+
     pub fn is_backward(self) -> bool {
         matches!(
             self,
