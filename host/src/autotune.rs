@@ -16,12 +16,12 @@ mod store;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, TryLockError};
 
 pub(crate) use store::Measured;
 
 use crate::cuda;
-use crate::device::Device;
+use crate::device::{Device, Kind};
 use crate::error::Result;
 use crate::graph::Graph;
 use crate::stream::Stream;
@@ -126,20 +126,28 @@ pub(crate) fn fastest<P, R: Fn(&P) -> Result<()>>(
     Ok(candidates.into_iter().nth(at))
 }
 
-/// The candidate that takes least, and its microseconds; nothing where the stream is captured, or the model's choice cannot be
-/// timed. Another that fails is out of the question.
+/// The candidate that takes least, and its microseconds; nothing where the stream is captured, something else is being measured, or the
+/// model's choice cannot be timed. Another that fails is out of the question.
 fn measure<P, R: Fn(&P) -> Result<()>>(
     device: &Device,
     candidates: &[P],
     on: impl FnOnce(&Device) -> Result<R>,
 ) -> Result<Option<(usize, f64)>> {
-    match device.stream() {
-        Some(stream) if !stream.is_capturing()? && !candidates.is_empty() => {}
-        _ => return Ok(None),
+    let Kind::Cuda(gpu, stream) = device.kind() else { return Ok(None) };
+    if stream.is_capturing()? || candidates.is_empty() {
+        return Ok(None);
     }
     // A stream that nobody else has: what other threads give to the device's is not captured, and the legacy default stream, which
-    // cannot be captured, is measured as others are.
-    let stream = device.new_stream()?;
+    // cannot be captured, is measured as others are. While something is measured, be it what this is a part of, nothing else is.
+    let mut measuring = match gpu.measuring.try_lock() {
+        Ok(measuring) => measuring,
+        Err(TryLockError::Poisoned(left)) => left.into_inner(),
+        Err(TryLockError::WouldBlock) => return Ok(None),
+    };
+    let stream = match &*measuring {
+        Some(stream) => stream.clone(),
+        None => measuring.insert(device.new_stream()?).clone(),
+    };
     let apart = &device.on_stream(&stream)?;
     let run = on(apart)?;
     // Values that kernels ahead found to be out of range are an error of theirs, not of a candidate.

@@ -31,6 +31,8 @@ pub(crate) enum Kind {
 pub(crate) struct Gpu {
     pub context: Arc<cuda::Context>,
     pub slots: GpuSlots,
+    /// Where kernels are measured, made at its first use; one thread at a time, so that none disturbs another.
+    pub measuring: Mutex<Option<Stream>>,
 }
 
 impl Gpu {
@@ -41,7 +43,11 @@ impl Gpu {
         if let Some(gpu) = open.get(&ordinal) {
             return Ok(gpu.clone());
         }
-        let gpu = Arc::new(Gpu { context: cuda::Context::open(ordinal)?, slots: GpuSlots::default() });
+        let gpu = Arc::new(Gpu {
+            context: cuda::Context::open(ordinal)?,
+            slots: GpuSlots::default(),
+            measuring: Mutex::default(),
+        });
         open.insert(ordinal, gpu.clone());
         Ok(gpu)
     }
@@ -171,8 +177,8 @@ impl Device {
     ///
     /// # Safety
     /// `stream` belongs to this device's primary context, and the embedder keeps it until the result and all
-    /// tensors made on it or rebound to it are dropped, and [`Device::end_foreign_stream`] was called after the
-    /// last operation on it: until then other tensors that operations there have read refer to it, too.
+    /// tensors made on it or rebound to it are dropped, and graphs that were captured there, and
+    /// [`Device::end_foreign_stream`] was called after the last operation on it: until then other tensors that operations there have read refer to it, too.
     pub unsafe fn on_foreign_stream(&self, stream: *mut c_void) -> Result<Device> {
         match &self.0 {
             Kind::Cpu(_) => Err(Error::State { op: "Device::on_foreign_stream", reason: NO_STREAMS }),
@@ -188,8 +194,10 @@ impl Device {
     /// tensors of other streams that were read there do not refer to it any more. Nothing is to be given to it from now on.
     pub fn end_foreign_stream(&self) -> Result<()> {
         let waited = self.synchronize();
-        if let Kind::Cuda(_, stream) = &self.0 {
-            stream.raw_arc().end();
+        match (&self.0, &waited) {
+            // It is being captured, and goes on.
+            (_, Err(Error::State { .. })) | (Kind::Cpu(_), _) => {}
+            (Kind::Cuda(_, stream), _) => stream.raw_arc().end(),
         }
         waited
     }
@@ -202,15 +210,16 @@ impl Device {
         }
         match (here.is_capturing()?, there.is_capturing()?) {
             // A capture cannot wait for work outside of it.
-            (true, false) => there.synchronize()?,
+            (true, false) => {
+                there.synchronize()?;
+                gpu.slots.follow(there, here, || Ok(()))
+            }
             (false, true) => {
                 let reason = "the tensor's stream is being captured: it has no values yet";
-                return Err(Error::State { op, reason });
+                Err(Error::State { op, reason })
             }
-            _ => here.wait(&there.record()?)?,
+            _ => gpu.slots.follow(there, here, || here.wait(&there.record()?)),
         }
-        gpu.slots.follow(there, here);
-        Ok(())
     }
 
     /// Refuses what needs results while the stream is being captured.

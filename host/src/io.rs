@@ -81,7 +81,13 @@ pub fn destination(path: &Path) -> Result<PathBuf> {
     let place = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(path.to_owned()),
         Err(error) => return Err(io(error)),
-        Ok(found) if found.is_symlink() => path.canonicalize().map_err(io)?,
+        Ok(found) if found.is_symlink() => match path.canonicalize() {
+            // A link to a file that is not there yet.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return destination(&folder_of(path).join(path.read_link().map_err(io)?));
+            }
+            place => place.map_err(io)?,
+        },
         Ok(_) => path.to_owned(),
     };
     if !std::fs::metadata(&place).map_err(io)?.is_file() {

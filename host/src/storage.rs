@@ -148,6 +148,8 @@ impl Storage {
     pub fn use_on(&self, stream: &Arc<cuda::Stream>) {
         if let Storage::Cuda(cuda) = self {
             let mut guests = cuda.guests.lock().unwrap_or_else(PoisonError::into_inner);
+            // Another stream may have come in the place of one that has ended.
+            guests.retain(|guest| !guest.has_ended());
             let known = |other: &Arc<cuda::Stream>| other.raw() == stream.raw();
             if !known(&cuda.stream) && !guests.iter().any(known) {
                 guests.push(stream.clone());
@@ -167,26 +169,9 @@ impl Drop for CudaStorage {
     fn drop(&mut self) {
         let guests = std::mem::take(self.guests.get_mut().unwrap_or_else(PoisonError::into_inner));
         for guest in guests.iter().filter(|guest| !guest.has_ended()) {
-            if self.order_behind(guest).is_err() {
+            if self.buffer.order_behind(guest).is_err() {
                 // The device is past saving, or nearly: waiting is all that is left.
                 let _ = guest.synchronize();
-            }
-        }
-    }
-}
-
-impl CudaStorage {
-    /// Sees to it that nobody gets the memory before a guest is done with it.
-    fn order_behind(&self, guest: &cuda::Stream) -> Result<()> {
-        match (guest.capture_id()?, self.stream.capture_id()?) {
-            // Both run, or both are recorded for one graph, which gets the order as an edge.
-            (there, here) if there == here => self.stream.wait(&guest.record()?),
-            // What the guest was given before is no part of the graph.
-            (None, _) => guest.synchronize(),
-            // What a capture uses is kept by its graph; that nothing else of it gets the memory is all there is to do.
-            _ => {
-                self.buffer.keep_from_reuse();
-                Ok(())
             }
         }
     }

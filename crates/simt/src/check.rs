@@ -10,7 +10,7 @@ use crate::ctx::{At, Ctx};
 use crate::fault::{fault, suspect};
 use crate::race::{self, Access, Space, exchange, settled};
 use crate::report::Kind;
-use crate::shadow::granule_of;
+use crate::shadow::{Shadow, granule_of};
 use crate::site;
 use crate::word::ALSO;
 
@@ -70,8 +70,9 @@ fn read_of<S: Space, const B: usize>(ctx: &Ctx, space: &S, offset: usize, at: At
         let (me, r) = (ctx.word.get(), reader.load(Relaxed));
         if settled::<S>(ctx, r, me) && r & ALSO == 0 {
             exchange(ctx, reader, me | site);
-            if !settled::<S>(ctx, writer.load(SeqCst), me) {
-                read_behind_write::<S, B>(ctx, space, offset, at);
+            let w = writer.load(SeqCst);
+            if !settled::<S>(ctx, w, me) {
+                read_behind_write::<S, B>(ctx, space, offset, at, w);
             }
             return;
         }
@@ -79,12 +80,17 @@ fn read_of<S: Space, const B: usize>(ctx: &Ctx, space: &S, offset: usize, at: At
     read_closely::<S, B>(ctx, space, offset, at);
 }
 
-/// The rest of a read of a granule whose last write is not settled.
+/// The table that a function's end looks at again, and the granule there: another thread may have split it meanwhile.
+fn again<'a, S: Space, const B: usize>(ctx: &Ctx, space: &'a S, offset: usize) -> (&'a Shadow, usize) {
+    let shadow = space.shadow(granule_of(offset, B), ctx.time.get());
+    (shadow, offset >> shadow.log)
+}
+
+/// The rest of a read of a granule whose last write, with word `w`, is not settled.
 #[inline(never)]
-fn read_behind_write<S: Space, const B: usize>(ctx: &Ctx, space: &S, offset: usize, at: At) {
-    if let Some(shadow) = space.ready_shadow(B, offset, ctx.era.get()) {
-        race::read_behind_write(ctx, space, shadow, offset / B, plain(offset, B, at));
-    }
+fn read_behind_write<S: Space, const B: usize>(ctx: &Ctx, space: &S, offset: usize, at: At, w: u64) {
+    let (shadow, granule) = again::<S, B>(ctx, space, offset);
+    race::read_behind_write(ctx, space, shadow, granule, w, plain(offset, B, at));
 }
 
 /// Any read of `B` bytes.
@@ -128,7 +134,7 @@ unsafe fn write_of<S: Space, const B: usize>(ctx: &Ctx, space: &S, offset: usize
         }
         let r = reader.load(SeqCst);
         if !settled::<S>(ctx, r, me) || r & ALSO != 0 {
-            write_behind_read::<S, B>(ctx, space, offset, at);
+            write_behind_read::<S, B>(ctx, space, offset, at, r);
         }
         return;
     }
@@ -149,23 +155,17 @@ unsafe fn write_behind_write<S: Space, const B: usize>(
     at: At,
     w: u64,
 ) {
-    if let Some(shadow) = space.ready_shadow(B, offset, ctx.era.get()) {
-        let access = plain(offset, B, at);
-        // SAFETY: the caller's promise.
-        unsafe {
-            let target = space.byte(offset);
-            race::write_behind_write(ctx, space, shadow, offset / B, w, access, value, target);
-        }
-        race::write_behind_reads(ctx, space, shadow, offset / B, access);
-    }
+    let (access, (shadow, granule)) = (plain(offset, B, at), again::<S, B>(ctx, space, offset));
+    // SAFETY: the caller's promise.
+    unsafe { race::write_behind_write(ctx, space, shadow, granule, w, access, value, space.byte(offset)) };
+    race::write_behind_reads(ctx, space, shadow, granule, access);
 }
 
-/// The rest of a write of a granule whose last read is not settled.
+/// The rest of a write of a granule whose last read, with word `r`, is not settled.
 #[inline(never)]
-fn write_behind_read<S: Space, const B: usize>(ctx: &Ctx, space: &S, offset: usize, at: At) {
-    if let Some(shadow) = space.ready_shadow(B, offset, ctx.era.get()) {
-        race::write_behind_reads(ctx, space, shadow, offset / B, plain(offset, B, at));
-    }
+fn write_behind_read<S: Space, const B: usize>(ctx: &Ctx, space: &S, offset: usize, at: At, r: u64) {
+    let (shadow, granule) = again::<S, B>(ctx, space, offset);
+    race::write_behind_read(ctx, space, shadow, granule, r, plain(offset, B, at));
 }
 
 /// # Safety

@@ -178,15 +178,23 @@ pub(crate) fn read_granule<S: Space>(ctx: &Ctx, space: &S, shadow: &Shadow, g: u
     } else {
         read_again(ctx, reader, r, a);
     }
-    if !settled::<S>(ctx, writer.load(SeqCst), me) {
-        read_behind_write(ctx, space, shadow, g, a);
+    let w = writer.load(SeqCst);
+    if !settled::<S>(ctx, w, me) {
+        read_behind_write(ctx, space, shadow, g, w, a);
     }
 }
 
-/// Checks a read of a granule against the last write.
+/// Checks a read of a granule against the last write, with word `w`.
 #[inline(never)]
-pub(crate) fn read_behind_write<S: Space>(ctx: &Ctx, space: &S, shadow: &Shadow, g: usize, a: Access) {
-    let (me, w) = (ctx.word.get(), shadow.granule(g).0.load(SeqCst));
+pub(crate) fn read_behind_write<S: Space>(
+    ctx: &Ctx,
+    space: &S,
+    shadow: &Shadow,
+    g: usize,
+    w: u64,
+    a: Access,
+) {
+    let me = ctx.word.get();
     if current::<S>(ctx, w) && !word::same_thread(w, me) {
         let both_atomic = w & a.flags & ATOMIC != 0 && scopes_meet(ctx, w, me, a.flags);
         if !both_atomic && !ordered(ctx, w) {
@@ -333,8 +341,16 @@ pub(crate) unsafe fn write_behind_write<S: Space>(
     }
 }
 
+/// Checks a write of a granule against the last read, with word `r`, and others that it tells of.
 #[inline(never)]
-fn write_behind_read<S: Space>(ctx: &Ctx, space: &S, shadow: &Shadow, g: usize, r: u64, a: Access) {
+pub(crate) fn write_behind_read<S: Space>(
+    ctx: &Ctx,
+    space: &S,
+    shadow: &Shadow,
+    g: usize,
+    r: u64,
+    a: Access,
+) {
     if !current::<S>(ctx, r) || r & a.flags & ATOMIC != 0 {
         return;
     }

@@ -53,9 +53,9 @@ impl DeviceBuffer {
         capture::keep_for(&self.block, stream)
     }
 
-    /// No later allocation of a capture under way gets this memory, not even when the buffer is dropped.
-    pub fn keep_from_reuse(&self) {
-        capture::keep_from_reuse(&self.block);
+    /// Sees to it that nobody gets the memory, once the buffer is dropped, before another stream is done with it.
+    pub fn order_behind(&self, guest: &Stream) -> Result<()> {
+        capture::order_behind(&self.block, guest)
     }
 
     /// Copies `src` to the device, from byte `offset` on. Returns when `src` has been read.

@@ -131,11 +131,35 @@ pub(super) fn keep_for(block: &Arc<Block>, stream: &Stream) -> Result<()> {
     Ok(())
 }
 
-/// Uses of a block are not ordered with those of its own stream: no capture gives it to its next allocation.
-pub(super) fn keep_from_reuse(block: &Arc<Block>) {
-    let mut captures = lock(&block.stream().context().captures.kept);
-    let all = captures.values_mut().flatten();
-    all.filter(|kept| Arc::ptr_eq(&kept.block, block)).for_each(|kept| kept.allocated_here = false);
+/// Sees to it that a block that is about to be given up goes to nobody before `guest` is done with it, another stream than its own.
+pub(super) fn order_behind(block: &Arc<Block>, guest: &Stream) -> Result<()> {
+    if block.is_borrowed() {
+        return Ok(());
+    }
+    let home = block.stream();
+    match (Capture::of(guest)?, Capture::of(home)?) {
+        // `release` never gives it up.
+        (_, Capture::Foreign) => Ok(()),
+        // Somebody else's graph may use it for as long as the process runs.
+        (Capture::Foreign, _) => {
+            std::mem::forget(block.clone());
+            Ok(())
+        }
+        // Both run, or both are recorded for one graph, which gets the order as an edge.
+        (there, here) if there == here => home.wait(&guest.record()?),
+        // What the guest was given before is no part of the graph.
+        (Capture::None, Capture::Ours(_)) => {
+            let _relaxed = Relaxed::enter();
+            guest.synchronize()
+        }
+        // The guest's graph keeps it; that no other allocation of a capture gets it is all there is to do.
+        _ => {
+            let mut captures = lock(&home.context().captures.kept);
+            let all = captures.values_mut().flatten();
+            all.filter(|kept| Arc::ptr_eq(&kept.block, block)).for_each(|kept| kept.allocated_here = false);
+            Ok(())
+        }
+    }
 }
 
 /// Gives up a block: at once, or with the graph that the open capture is going to give.

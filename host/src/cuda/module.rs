@@ -130,6 +130,7 @@ impl PtxFamily {
     }
 
     /// The same as a device loads it where all kernels start early.
+    #[cfg(test)]
     pub(crate) fn ptx_for(&self, device: (u32, u32), arch: PtxArch, kernel: &str) -> Option<String> {
         early::waiting_for_what_is_ahead(self.ptx(arch, kernel)?, device)
     }
@@ -184,10 +185,16 @@ impl Module {
             return Err(Error::Architecture { device: info.name.clone(), required: (9, 0), got: info.arch });
         };
         let failure = |code, log| Self::failure(family.name, arch, code, log);
-        let ptx =
-            if early_starts() { family.ptx_for(info.arch, arch, kernel) } else { family.ptx(arch, kernel) };
-        let Some(ptx) = ptx else {
+        let Some(ptx) = family.ptx(arch, kernel) else {
             return Err(failure(sys::CUDA_ERROR_NOT_FOUND, format!("it has no kernel `{kernel}`")));
+        };
+        let ptx = match early_starts() {
+            true => early::waiting_for_what_is_ahead(ptx, info.arch).ok_or_else(|| {
+                let log =
+                    format!("`{kernel}` has no place for a wait, which WARPWRIGHT_EARLY_STARTS=1 asks for");
+                failure(sys::CUDA_ERROR_INVALID_VALUE, log)
+            })?,
+            false => ptx,
         };
         let required_block = required_block(&ptx, kernel);
         let parameters = parameter_count(&ptx, kernel);

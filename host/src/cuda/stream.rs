@@ -80,12 +80,6 @@ impl Stream {
         Ok(status != sys::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
-    /// The driver's number of the capture that the stream's work is being recorded for.
-    pub fn capture_id(&self) -> Result<Option<u64>> {
-        let (status, id) = self.capture()?;
-        Ok((status != sys::CU_STREAM_CAPTURE_STATUS_NONE).then_some(id))
-    }
-
     /// The status of the stream's capture, and its number, if there is one.
     pub(super) fn capture(&self) -> Result<(u32, u64)> {
         self.context.make_current()?;

@@ -145,9 +145,11 @@ impl GpuSlots {
         }
     }
 
-    /// `to` waits for the work of `from` from now on, and so for its words.
-    pub fn follow(&self, from: &Stream, to: &Stream) {
+    /// `wait` makes `to` wait for the work of `from`, and so for its words.
+    pub fn follow(&self, from: &Stream, to: &Stream, wait: impl FnOnce() -> Result<()>) -> Result<()> {
+        // Under the lock: no graph is launched in between, whose words `to` would not wait for.
         let words = &mut *self.lock();
+        wait()?;
         let of_graphs =
             words.graphs.iter_mut().filter(|graph| graph.launched).map(|graph| &mut graph.streams);
         let of_operations = words.pending.iter_mut().map(|pending| &mut pending.streams);
@@ -156,6 +158,7 @@ impl GpuSlots {
                 streams.push(to.clone());
             }
         }
+        Ok(())
     }
 
     /// Waits for the work of `stream` that has pending words, and reports the first bad value.

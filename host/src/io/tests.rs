@@ -141,6 +141,10 @@ fn links_are_followed_and_what_is_no_file_is_refused() {
     write(&link, "after").unwrap();
     assert_eq!(std::fs::read(&file).unwrap(), b"after");
 
+    std::fs::remove_file(&file).unwrap();
+    write(&link, "anew").unwrap();
+    assert_eq!(std::fs::read(&file).unwrap(), b"anew");
+
     let _listener = UnixListener::bind(&socket).unwrap();
     for result in [save(&socket, &none, &BTreeMap::new()), write(&socket, ""), destination(&socket).map(drop)]
     {

@@ -17,9 +17,10 @@ pub fn early_starts() -> bool {
     *ASKED_FOR.get_or_init(|| env::var_os("WARPWRIGHT_EARLY_STARTS").is_some_and(|value| value == "1"))
 }
 
-/// The first compute capability with early starts, and its target.
+/// The first compute capability with early starts.
 const FIRST: (u32, u32) = (9, 0);
-const TARGET: &str = "\n.target sm_90\n";
+/// The portable target, and the first with the instructions.
+const TARGETS: [&str; 2] = ["\n.target sm_80", "\n.target sm_90"];
 /// What a kernel waits by, also where it does so by itself.
 const WAIT: &str = "griddepcontrol.wait;";
 const ALLOW_NEXT: &str = "griddepcontrol.launch_dependents;";
@@ -41,7 +42,7 @@ pub(super) fn waiting_for_what_is_ahead(ptx: String, device: (u32, u32)) -> Opti
     }
     out.push_str(&ptx[at..]);
     // Code for exactly 9.0 has the instructions.
-    Some(out.replacen("\n.target sm_80\n", TARGET, 1))
+    Some(out.replacen(TARGETS[0], TARGETS[1], 1))
 }
 
 /// Where the line of an entry's first instruction begins, behind its declarations.
@@ -74,6 +75,8 @@ mod tests {
         assert_eq!(waiting(PTX, (10, 0)), early);
         assert_eq!(waiting(PTX, (8, 9)), PTX, "there are no such instructions");
         assert_eq!(waiting_for_what_is_ahead(PTX.replace("\n{\n", " {"), (9, 0)), None);
+        let debug = waiting(&PTX.replace("sm_80\n", "sm_80, debug\n"), (9, 0));
+        assert!(debug.contains("\n.target sm_90, debug\n"), "{debug}");
         let hopper = PTX.replace("sm_80", "sm_90a");
         let early = waiting(&hopper, (9, 0));
         assert!(early.starts_with(".version 8.0\n.target sm_90a\n") && early.contains(WAIT), "{early}");

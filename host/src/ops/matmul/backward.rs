@@ -113,18 +113,23 @@ fn backward(
     let (dy_turned, of_a, of_b) = (turned(&dy, true)?, turned(&rows_of_a, true)?, turned(&rows_of_b, true)?);
     let front = &dy.shape()[..dy.rank() - 2];
     match parameters.transpose_a {
-        false => gradient([&dy, &of_b], front, parameters, &gradients.da)?,
-        true => gradient([&rows_of_b, &dy_turned], front, parameters, &gradients.da)?,
+        false => gradient([("dy", &dy), ("b", &of_b)], front, parameters, &gradients.da)?,
+        true => gradient([("b", &rows_of_b), ("dy", &dy_turned)], front, parameters, &gradients.da)?,
     }
     match parameters.transpose_b {
-        false => gradient([&of_a, &dy], front, parameters, &gradients.db),
-        true => gradient([&dy_turned, &rows_of_a], front, parameters, &gradients.db),
+        false => gradient([("a", &of_a), ("dy", &dy)], front, parameters, &gradients.db),
+        true => gradient([("dy", &dy_turned), ("a", &rows_of_a)], front, parameters, &gradients.db),
     }
 }
 
 /// alpha times the product of `[.., P, C]` and `[.., C, Q]` into `[.., P, Q]`, summed over the dimensions of `front`, those of the whole
 /// product, that `out` has not.
-fn gradient([left, right]: [&Tensor; 2], front: &[usize], parameters: &Matmul, out: &Tensor) -> Result<()> {
+fn gradient(
+    [(left_name, left), (right_name, right)]: [(&'static str, &Tensor); 2],
+    front: &[usize],
+    parameters: &Matmul,
+    out: &Tensor,
+) -> Result<()> {
     let rank = front.len();
     let (left, right, out) = (padded(left, rank)?, padded(right, rank)?, padded(out, rank)?);
     let is_summed = |&dim: &usize| out.shape()[dim] == 1 && front[dim] != 1;
@@ -143,7 +148,7 @@ fn gradient([left, right]: [&Tensor; 2], front: &[usize], parameters: &Matmul, o
         kept.iter().map(|&dim| out.shape()[dim]).chain(out.shape()[rank..].iter().copied()).collect();
     let out = out.reshape(&shape)?;
 
-    let factors = Factors::new(OP, ("a", left.desc(), false), ("b", right.desc(), true))?;
+    let factors = Factors::new(OP, (left_name, left.desc(), false), (right_name, right.desc(), true))?;
     let epilogue = Epilogue { alpha: parameters.alpha, ..Epilogue::default() };
     let factors = factors.rounded(OP, parameters.tf32)?;
     let problem = Problem::new(OP, factors, epilogue, out.dtype(), out.device())?;
