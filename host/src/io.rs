@@ -112,7 +112,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 }
 
 /// A file that is deleted unless it is given its name, with the rights that a new file usually has.
-pub(crate) fn new_file(folder: &Path) -> std::io::Result<tempfile::NamedTempFile> {
+fn new_file(folder: &Path) -> std::io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".warpwright-");
     #[cfg(unix)]

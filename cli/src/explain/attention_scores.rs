@@ -1,10 +1,9 @@
 //! `explain attention_scores`.
 
+use warpwright::Desc;
 use warpwright::ops::attention_scores::explain;
-use warpwright::ops::masked_softmax::Causal;
-use warpwright::ops::{Mask, MaskedSoftmax};
-use warpwright::{DType, Desc};
 
+use super::mask::{Form, Masks};
 use crate::bench::args::Type;
 use crate::device::DeviceArgs;
 use crate::error::CliError;
@@ -31,32 +30,12 @@ pub struct Args {
     device: DeviceArgs,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Form {
-    None,
-    /// Bytes for queries and keys
-    Keep,
-    /// Numbers for queries and keys
-    Bias,
-    Causal,
-}
-
 pub fn run(args: &Args) -> Result<(), CliError> {
     let device = args.device.open()?;
     let Args { queries, keys, width, heads, dtype, mask, .. } = *args;
-    let of = |dtype: DType, shape: &[usize]| Desc::new(&device, dtype, shape);
     let dtype = dtype.dtype();
-    let (q, k) = (of(dtype, &[heads, queries, width])?, of(dtype, &[heads, keys, width])?);
-    let (bytes, bias) = (of(DType::U8, &[queries, keys])?, of(dtype, &[queries, keys])?);
-    let parameters = MaskedSoftmax {
-        mask: match mask {
-            Form::Keep => Mask::Keep(&bytes),
-            Form::Bias => Mask::Bias(&bias),
-            Form::None | Form::Causal => Mask::None,
-        },
-        causal: (mask == Form::Causal).then_some(Causal::BottomRight),
-        ..MaskedSoftmax::default()
-    };
-    let plan = explain(&q, &k, &parameters)?;
+    let of = |shape: &[usize]| Desc::new(&device, dtype, shape);
+    let (q, k) = (of(&[heads, queries, width])?, of(&[heads, keys, width])?);
+    let plan = explain(&q, &k, &Masks::new(&device, dtype, queries, keys)?.request(mask))?;
     output::print(&format!("attention_scores {heads} times {queries}x{keys}x{width} {dtype}: {plan}"))
 }

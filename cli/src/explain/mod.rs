@@ -1,6 +1,7 @@
 //! `warpwright explain`: how an operation would go about a request, without running it. One file an operation.
 
 mod attention_scores;
+mod mask;
 mod masked_softmax;
 mod permute;
 mod products;

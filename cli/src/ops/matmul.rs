@@ -62,8 +62,8 @@ const fn switch(name: &'static str, about: &'static str) -> ParameterSpec {
     ParameterSpec { name, kind: Kind::Bool, default: "false", about }
 }
 
-pub const TRANSPOSE_A: ParameterSpec = switch("transpose_a", "swap a's last dimensions");
-pub const TRANSPOSE_B: ParameterSpec = switch("transpose_b", "swap b's last dimensions");
+const TRANSPOSE_A: ParameterSpec = switch("transpose_a", "swap a's last dimensions");
+const TRANSPOSE_B: ParameterSpec = switch("transpose_b", "swap b's last dimensions");
 const ALPHA: ParameterSpec =
     ParameterSpec { name: "alpha", kind: Kind::Number, default: "1", about: "the factor of the product" };
 const BETA: ParameterSpec =

@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr};
 /// PTX for a plain architecture runs on it and on everything newer. PTX for one with an `a` may use
 /// that generation's own instructions (`wgmma` on `sm_90a`) and runs on that generation only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)] // the messages tell
+#[allow(missing_docs)] // the names tell
 pub enum Arch {
     Sm70,
     Sm75,

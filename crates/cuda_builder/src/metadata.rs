@@ -165,7 +165,7 @@ fn put<T: PartialEq + Copy>(slot: &mut Option<T>, value: T, key: &str) -> Result
 
 /// How a count of instructions is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // the messages tell
+#[allow(missing_docs)] // the names tell
 pub enum Comparison {
     #[serde(rename = ">=")]
     AtLeast,

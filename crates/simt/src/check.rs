@@ -81,15 +81,15 @@ fn read_of<S: Space, const B: usize>(ctx: &Ctx, space: &S, offset: usize, at: At
 }
 
 /// The table that a function's end looks at again, and the granule there: another thread may have split it meanwhile.
-fn again<'a, S: Space, const B: usize>(ctx: &Ctx, space: &'a S, offset: usize) -> (&'a Shadow, usize) {
-    let shadow = space.shadow(granule_of(offset, B), ctx.time.get());
+fn again<'a, S: Space>(ctx: &Ctx, space: &'a S, offset: usize, bytes: usize) -> (&'a Shadow, usize) {
+    let shadow = space.shadow(granule_of(offset, bytes), ctx.time.get());
     (shadow, offset >> shadow.log)
 }
 
 /// The rest of a read of a granule whose last write, with word `w`, is not settled.
 #[inline(never)]
 fn read_behind_write<S: Space, const B: usize>(ctx: &Ctx, space: &S, offset: usize, at: At, w: u64) {
-    let (shadow, granule) = again::<S, B>(ctx, space, offset);
+    let (shadow, granule) = again(ctx, space, offset, B);
     race::read_behind_write(ctx, space, shadow, granule, w, plain(offset, B, at));
 }
 
@@ -155,7 +155,7 @@ unsafe fn write_behind_write<S: Space, const B: usize>(
     at: At,
     w: u64,
 ) {
-    let (access, (shadow, granule)) = (plain(offset, B, at), again::<S, B>(ctx, space, offset));
+    let (access, (shadow, granule)) = (plain(offset, B, at), again(ctx, space, offset, B));
     // SAFETY: the caller's promise.
     unsafe { race::write_behind_write(ctx, space, shadow, granule, w, access, value, space.byte(offset)) };
     race::write_behind_reads(ctx, space, shadow, granule, access);
@@ -164,7 +164,7 @@ unsafe fn write_behind_write<S: Space, const B: usize>(
 /// The rest of a write of a granule whose last read, with word `r`, is not settled.
 #[inline(never)]
 fn write_behind_read<S: Space, const B: usize>(ctx: &Ctx, space: &S, offset: usize, at: At, r: u64) {
-    let (shadow, granule) = again::<S, B>(ctx, space, offset);
+    let (shadow, granule) = again(ctx, space, offset, B);
     race::write_behind_read(ctx, space, shadow, granule, r, plain(offset, B, at));
 }
 

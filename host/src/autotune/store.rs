@@ -1,11 +1,11 @@
 //! The file of measured choices, as JSON: `{"format": 1, "machines": {machine: {problem: {"choice": .., "microseconds": ..}}}}`.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::error::{Error, Result};
 use crate::io;
 
 /// Of the file; another is not read.
@@ -84,8 +84,8 @@ fn read(path: &Path) -> Choices {
         .collect()
 }
 
-/// The file appears complete or not at all.
-fn write(path: &Path, choices: &Choices) -> std::io::Result<()> {
+/// The file appears complete or not at all, in a folder that is made for it.
+fn write(path: &Path, choices: &Choices) -> Result<()> {
     let mut machines = serde_json::Map::new();
     for (machine, problems) in choices {
         let of_machine: serde_json::Map<String, Value> = problems
@@ -97,11 +97,12 @@ fn write(path: &Path, choices: &Choices) -> std::io::Result<()> {
         machines.insert(machine.clone(), Value::Object(of_machine));
     }
     let folder = io::folder_of(path);
-    std::fs::create_dir_all(folder)?;
-    let mut file = io::new_file(folder)?;
-    serde_json::to_writer_pretty(&mut file, &json!({ "format": FORMAT, "machines": machines }))?;
-    file.write_all(b"\n")?;
-    file.persist(path).map(drop).map_err(|error| error.error)
+    std::fs::create_dir_all(folder).map_err(|source| Error::Io {
+        path: folder.into(),
+        action: "make",
+        source,
+    })?;
+    io::write(path, format!("{:#}\n", json!({ "format": FORMAT, "machines": machines })))
 }
 
 #[cfg(test)]

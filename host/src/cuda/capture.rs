@@ -133,9 +133,6 @@ pub(super) fn keep_for(block: &Arc<Block>, stream: &Stream) -> Result<()> {
 
 /// Sees to it that a block that is about to be given up goes to nobody before `guest` is done with it, another stream than its own.
 pub(super) fn order_behind(block: &Arc<Block>, guest: &Stream) -> Result<()> {
-    if block.is_borrowed() {
-        return Ok(());
-    }
     let home = block.stream();
     match (Capture::of(guest)?, Capture::of(home)?) {
         // `release` never gives it up.

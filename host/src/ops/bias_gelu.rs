@@ -107,11 +107,7 @@ pub fn bias_gelu_backward_into(
         let here = dbias.adopted(x.device(), BACKWARD, "dbias")?;
         backward(&problem, &rows, (x, bias, dy), approximate, dx, &here)
     })?;
-    if dbias.device().same_stream(x.device()) {
-        Ok(())
-    } else {
-        dbias.device().wait_for(x.device(), BACKWARD)
-    }
+    dbias.device().wait_for(x.device(), BACKWARD)
 }
 
 /// Checks the arguments of [`bias_gelu_backward`] without computing; gives dx and dbias.

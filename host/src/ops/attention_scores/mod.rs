@@ -77,7 +77,7 @@ fn into(
     let inputs: Vec<&Tensor> = [Some(q), Some(k)].into_iter().chain(mask).flatten().collect();
     check_output(OP, "y", y, &request.product.y, &inputs)?;
     run(&request, q, k, parameters, &y.adopted(q.device(), OP, "y")?, choice)?;
-    if y.device().same_stream(q.device()) { Ok(()) } else { y.device().wait_for(q.device(), OP) }
+    y.device().wait_for(q.device(), OP)
 }
 
 /// Checks the arguments of [`attention_scores`] without computing; gives y.

@@ -87,12 +87,7 @@ pub fn embedding_backward_into(
     let here = |tensor: &Tensor, arg| tensor.adopted(device, BACKWARD, arg);
     let dwpe_here = dwpe.map(|dwpe| here(dwpe, "dwpe")).transpose()?;
     gradients.run(tokens, dy, positions, &here(dwte, "dwte")?, dwpe_here.as_ref())?;
-    let elsewhere = |tensor: &&Tensor| !tensor.device().same_stream(device);
-    [Some(dwte), dwpe]
-        .into_iter()
-        .flatten()
-        .filter(elsewhere)
-        .try_for_each(|tensor| tensor.device().wait_for(device, BACKWARD))
+    [Some(dwte), dwpe].into_iter().flatten().try_for_each(|tensor| tensor.device().wait_for(device, BACKWARD))
 }
 
 /// Checks the arguments of [`embedding_backward`] without computing; gives dwte and dwpe.

@@ -91,7 +91,7 @@ pub fn embedding_into(tokens: &Tensor, wte: &Tensor, positions: Option<Positions
     pointwise::check_output(OP, "y", y, &problem.y, &inputs)?;
     let device = tokens.device();
     launch::run(&problem, tokens, wte, positions, &y.adopted(device, OP, "y")?)?;
-    if y.device().same_stream(device) { Ok(()) } else { y.device().wait_for(device, OP) }
+    y.device().wait_for(device, OP)
 }
 
 /// Checks the arguments of [`embedding`] without computing; gives y.

@@ -7,6 +7,7 @@ use crate::launch::Grid;
 use crate::ops::column_sums::column_sums;
 use crate::ops::masked_softmax::Described;
 use crate::ops::matmul::{self, Behind, Epilogue, Factors, Problem};
+use crate::ops::permute::reshaped;
 use crate::ops::pointwise::{check_output, float, same, with_float};
 use crate::tensor::{Desc, Tensor};
 use cuda_std::Float;
@@ -126,9 +127,7 @@ pub fn linear_backward_into(
     };
     backward(x, weight, dy, parameters, &adopted)?;
     for out in [&gradients.dx, &gradients.dweight].into_iter().chain(&gradients.dbias) {
-        if !out.device().same_stream(x.device()) {
-            out.device().wait_for(x.device(), OP)?;
-        }
+        out.device().wait_for(x.device(), OP)?;
     }
     Ok(())
 }
@@ -225,11 +224,7 @@ impl Request {
 impl Tensor {
     /// The tensor as `[rows, its last dimension]`: itself, or a copy where that is no view.
     fn as_rows(&self, rows: usize) -> Result<Tensor> {
-        let shape = [rows, self.shape().last().copied().unwrap_or(1)];
-        match self.reshape(&shape) {
-            Ok(view) => Ok(view),
-            Err(_) => crate::ops::cast(self, self.dtype())?.reshape(&shape),
-        }
+        reshaped(self, &[rows, self.shape().last().copied().unwrap_or(1)])
     }
 }
 
@@ -251,12 +246,8 @@ fn behind(
     if plain && dbias.is_none() {
         return Ok(dy.clone());
     }
-    let contiguous = |tensor: &Tensor| match tensor.is_contiguous() {
-        true => Ok(tensor.clone()),
-        false => crate::ops::cast(tensor, tensor.dtype()),
-    };
-    let dy = contiguous(dy)?;
-    let pre = contiguous(pre.filter(|_| !plain).unwrap_or(&dy))?;
+    let dy = matmul::contiguous(dy)?;
+    let pre = matmul::contiguous(pre.filter(|_| !plain).unwrap_or(&dy))?;
     let uninit = |shape: &[usize]| Tensor::uninit(dy.device(), dy.dtype(), shape);
     let d = if plain { dy.clone() } else { uninit(dy.shape())? };
     let dbias = dbias.map_or_else(|| uninit(&dy.shape()[1..]), |dbias| Ok(dbias.clone()))?;

@@ -131,7 +131,7 @@ pub fn linear_into(x: &Tensor, weight: &Tensor, parameters: &Linear, y: &Tensor)
         [x, weight].into_iter().chain(parameters.bias).chain(parameters.residual).collect();
     check_output(OP, "y", y, &described(x.desc(), &problem)?, &inputs)?;
     forward(&problem, x, weight, parameters, None, &y.adopted(x.device(), OP, "y")?)?;
-    if y.device().same_stream(x.device()) { Ok(()) } else { y.device().wait_for(x.device(), OP) }
+    y.device().wait_for(x.device(), OP)
 }
 
 /// (y, pre): [`linear`], and what its activation got, x·weightᵀ + bias, rounded: for [`linear_backward`]. Both come from

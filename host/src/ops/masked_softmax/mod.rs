@@ -184,7 +184,7 @@ fn into(x: &Tensor, parameters: &MaskedSoftmax, y: &Tensor, choice: Option<Choic
     check_output(OP, "y", y, x.desc(), &inputs(x, parameters))?;
     let here = y.adopted(x.device(), OP, "y")?;
     launch::run(&problem, x, parameters, Results { y: &here, dropped: None }, choice)?;
-    if y.device().same_stream(x.device()) { Ok(()) } else { y.device().wait_for(x.device(), OP) }
+    y.device().wait_for(x.device(), OP)
 }
 
 /// [`masked_softmax_into`] as a part of the operation `op`, on x's stream; y is x's like and apart from it.

@@ -3,10 +3,11 @@
 use super::launch::{Behind, run};
 use super::problem::{Epilogue, Factors, Problem};
 use super::{Matmul, problem};
-use crate::error::{Error, Result};
-use crate::ops::contiguous;
+use crate::error::Result;
 use crate::ops::masked_softmax::Described;
-use crate::ops::pointwise::{check_output, float, same};
+use crate::ops::permute::reshaped;
+use crate::ops::pointwise::{float, same};
+use crate::ops::rows;
 use crate::tensor::{Desc, Tensor};
 
 const OP: &str = "matmul_backward";
@@ -43,8 +44,7 @@ pub struct MatmulGradients<T = Tensor> {
 /// As [`matmul`](super::matmul()).
 pub fn matmul_backward(a: &Tensor, b: &Tensor, dy: &Tensor, parameters: &Matmul) -> Result<MatmulGradients> {
     let shapes = checked(a.desc(), b.desc(), dy.desc(), &described(parameters))?;
-    let uninit = |desc: &Desc| Tensor::uninit(a.device(), desc.dtype(), desc.shape());
-    let gradients = MatmulGradients { da: uninit(&shapes.da)?, db: uninit(&shapes.db)? };
+    let gradients = MatmulGradients { da: rows::uninit(&shapes.da)?, db: rows::uninit(&shapes.db)? };
     backward(a, b, dy, parameters, &gradients)?;
     Ok(gradients)
 }
@@ -59,17 +59,10 @@ pub fn matmul_backward_into(
     gradients: &MatmulGradients,
 ) -> Result<()> {
     let shapes = checked(a.desc(), b.desc(), dy.desc(), &described(parameters))?;
-    let MatmulGradients { da, db } = gradients;
-    check_output(OP, "da", da, &shapes.da, &[a, b, dy])?;
-    check_output(OP, "db", db, &shapes.db, &[a, b, dy, da])?;
-    let here = |tensor: &Tensor, arg| tensor.adopted(a.device(), OP, arg);
-    backward(a, b, dy, parameters, &MatmulGradients { da: here(da, "da")?, db: here(db, "db")? })?;
-    for out in [da, db] {
-        if !out.device().same_stream(a.device()) {
-            out.device().wait_for(a.device(), OP)?;
-        }
-    }
-    Ok(())
+    let outputs = [("da", &gradients.da, &shapes.da), ("db", &gradients.db, &shapes.db)];
+    rows::into(OP, &[a, b, dy], outputs, |[da, db]| {
+        backward(a, b, dy, parameters, &MatmulGradients { da, db })
+    })
 }
 
 /// Checks the arguments of [`matmul_backward`] without computing; gives da and db.
@@ -172,9 +165,5 @@ fn folded(tensor: &Tensor, first: usize, more: usize) -> Result<Tensor> {
     let (shape, end) = (tensor.shape(), first + more + 1);
     let one = shape[first..end].iter().product();
     let shape: Vec<usize> = [&shape[..first], &[one], &shape[end..]].concat();
-    match tensor.reshape(&shape) {
-        Ok(view) => Ok(view),
-        Err(Error::Strides { .. }) => contiguous(tensor)?.reshape(&shape),
-        Err(error) => Err(error),
-    }
+    reshaped(tensor, &shape)
 }

@@ -73,7 +73,7 @@ pub fn run_by_plan(problem: &Problem, a: &Tensor, b: &Tensor, behind: &Behind, y
 }
 
 /// The tensor itself or, where it has gaps, a copy.
-fn contiguous(tensor: &Tensor) -> Result<Tensor> {
+pub fn contiguous(tensor: &Tensor) -> Result<Tensor> {
     if tensor.is_contiguous() { Ok(tensor.clone()) } else { crate::ops::cast(tensor, tensor.dtype()) }
 }
 

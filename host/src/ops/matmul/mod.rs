@@ -16,7 +16,7 @@ mod tuned;
 pub use backward::{MatmulGradients, matmul_backward, matmul_backward_into, matmul_backward_shape};
 pub use plan::{Choice, Plan};
 
-pub(super) use launch::{Behind, packed_rows, run};
+pub(super) use launch::{Behind, contiguous, packed_rows, run};
 pub(super) use layout::{MAX_EXTENT, lines};
 pub(super) use maps::operand as map_of_operand;
 pub(super) use problem::{Epilogue, Factors, Heads, Problem};
@@ -127,7 +127,7 @@ fn into(a: &Tensor, b: &Tensor, parameters: &Matmul, y: &Tensor, choice: Option<
     let inputs: Vec<&Tensor> = [a, b].into_iter().chain(parameters.c).collect();
     check_output(OP, "y", y, &problem.y, &inputs)?;
     forward(&problem, a, b, parameters, &y.adopted(a.device(), OP, "y")?)?;
-    if y.device().same_stream(a.device()) { Ok(()) } else { y.device().wait_for(a.device(), OP) }
+    y.device().wait_for(a.device(), OP)
 }
 
 /// Checks the arguments of [`matmul`] without computing; gives the result.

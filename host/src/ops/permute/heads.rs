@@ -143,7 +143,7 @@ fn into(heads: &Heads, x: &Tensor, bias: Option<&Tensor>, y: &Tensor) -> Result<
     check_output(heads.op, "y", y, &heads.y, &inputs)?;
     let device = x.device();
     run(heads, x, bias, &y.adopted(device, heads.op, "y")?)?;
-    if y.device().same_stream(device) { Ok(()) } else { y.device().wait_for(device, heads.op) }
+    y.device().wait_for(device, heads.op)
 }
 
 fn run(heads: &Heads, x: &Tensor, bias: Option<&Tensor>, y: &Tensor) -> Result<()> {

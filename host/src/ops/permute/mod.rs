@@ -14,7 +14,7 @@ mod tiles;
 mod tuned;
 
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tensor::{Desc, Tensor};
 
 use super::masked_softmax::Described;
@@ -90,6 +90,14 @@ pub fn permute_cast_into(x: &Tensor, dims: &[isize], y: &Tensor) -> Result<()> {
     into(CAST, x, dims, y, y.dtype())
 }
 
+/// The elements, in order, under another shape of as many: a view, or of a copy.
+pub(super) fn reshaped(x: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    match x.reshape(shape) {
+        Err(Error::Strides { .. }) => contiguous(x)?.reshape(shape),
+        result => result,
+    }
+}
+
 fn in_order(x: &Tensor) -> Vec<isize> {
     (0..x.rank() as isize).collect()
 }
@@ -106,7 +114,7 @@ fn into(op: &'static str, x: &Tensor, dims: &[isize], y: &Tensor, dtype: DType) 
     check_output(op, "y", y, &problem.y, &[x])?;
     let device = x.device();
     run(&problem, x, &y.adopted(device, op, "y")?)?;
-    if y.device().same_stream(device) { Ok(()) } else { y.device().wait_for(device, op) }
+    y.device().wait_for(device, op)
 }
 
 fn run(problem: &Problem, x: &Tensor, y: &Tensor) -> Result<()> {

@@ -168,5 +168,5 @@ pub fn into(
     check_output(problem.op, arg, y, &problem.y, inputs)?;
     let device = problem.y.device();
     launch(&y.adopted(device, problem.op, arg)?)?;
-    if y.device().same_stream(device) { Ok(()) } else { y.device().wait_for(device, problem.op) }
+    y.device().wait_for(device, problem.op)
 }

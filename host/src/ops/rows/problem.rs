@@ -132,9 +132,7 @@ pub fn into_all(
     }
     launch(here)?;
     for &(_, output, _) in outputs {
-        if !output.device().same_stream(device) {
-            output.device().wait_for(device, op)?;
-        }
+        output.device().wait_for(device, op)?;
     }
     Ok(())
 }
