@@ -2,7 +2,7 @@
 
 use cuda_std::kernel::{Kernel, KernelArgs};
 
-use crate::cuda::{LaunchConfig, early_starts};
+use crate::cuda::LaunchConfig;
 use crate::device::{Device, Kind};
 use crate::error::{Error, Result};
 use crate::families;
@@ -19,9 +19,8 @@ pub struct Grid {
     pub cluster: Option<u32>,
     /// Whether all blocks must run at once, so that they can wait for one another.
     pub cooperative: bool,
-    /// Whether the kernel may start before what is ahead of it is done, on GPUs that can, and waits by itself; if nothing is said, as
-    /// `WARPWRIGHT_EARLY_STARTS` in the environment says.
-    pub early: Option<bool>,
+    /// Whether the kernel may start before what is ahead of it is done, on GPUs that can; it then waits for that by itself.
+    pub early: bool,
 }
 
 impl Grid {
@@ -46,7 +45,7 @@ impl Grid {
             side("blocks along y", Grid::MAX_YZ, y)?,
             side("blocks along z", Grid::MAX_YZ, z)?,
         ];
-        Ok(Grid { blocks, shared_bytes: 0, cluster: None, cooperative: false, early: None })
+        Ok(Grid { blocks, shared_bytes: 0, cluster: None, cooperative: false, early: true })
     }
 
     /// As many blocks along x as hold `items`, at `per_block` each (at least 1).
@@ -69,10 +68,10 @@ impl Grid {
         Grid { cooperative: true, ..self }
     }
 
-    /// Where `early` holds, starting before what is ahead of it is done, on GPUs that can: for kernels that call
-    /// [`dependent::wait`](cuda_std::dependent::wait). Where not, starting behind it, whatever the environment says.
+    /// Starting before what is ahead of it is done only where `early` holds. It gains some 0.3 µs, and costs more than that
+    /// where few long blocks come to lie unevenly, since they took the places that were free first.
     pub fn early_if(self, early: bool) -> Grid {
-        Grid { early: Some(early), ..self }
+        Grid { early, ..self }
     }
 }
 
@@ -123,7 +122,7 @@ impl Device {
                     shared_bytes: grid.shared_bytes,
                     cluster: grid.cluster,
                     cooperative: grid.cooperative,
-                    early: info.arch.0 >= 9 && !grid.cooperative && grid.early.unwrap_or_else(early_starts),
+                    early: grid.early,
                 };
                 let (family, args) = (families::find(kernel)?, args.pack());
                 // SAFETY: the handle has the kernel's own argument types; the rest is the caller's contract.

@@ -219,7 +219,7 @@ fn values_of_a_graph_are_reported_on_other_streams() -> Result<()> {
     };
     let beside = device.on_stream(&device.new_stream()?)?;
     let x = scores(&device, DType::F32, &[2, 8], &mut Random::new(43))?;
-    let lengths = Tensor::from_slice(&device, &[2, 1], &[3, 9])?;
+    let lengths = Tensor::from_slice(&device, &[2], &[3, 9])?;
     let parameters =
         MaskedSoftmax { mask: Mask::Range { starts: None, lengths: Some(&lengths) }, ..Default::default() };
     let (graph, y) = Graph::capture(&device, |_| ops::masked_softmax(&x, &parameters))?;

@@ -1,5 +1,7 @@
 //! What devices there are, and what they can do.
 
+use std::env;
+
 use cuda_driver::sys;
 use cust::CudaFlags;
 use cust::device::{Device, DeviceAttribute};
@@ -45,6 +47,9 @@ pub struct DeviceInfo {
     pub memory_bus_bits: u32,
     /// Whether memory errors are corrected.
     pub ecc: bool,
+    /// Whether a kernel may start before what is ahead of it in its stream is done: from compute capability 9.0 and drivers
+    /// of CUDA 12.3 on, which also capture such launches, unless `WARPWRIGHT_EARLY_STARTS=0` is in the environment.
+    pub early_starts: bool,
 }
 
 impl DeviceInfo {
@@ -55,10 +60,12 @@ impl DeviceInfo {
             Ok(u32::try_from(value).unwrap_or(0))
         };
         let max_shared = attribute(device, sys::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
+        let arch = (get(A::ComputeCapabilityMajor)?, get(A::ComputeCapabilityMinor)?);
+        let unwanted = env::var_os("WARPWRIGHT_EARLY_STARTS").is_some_and(|value| value == "0");
         Ok(Self {
             ordinal,
             name: check_cust("cuDeviceGetName", device.name())?,
-            arch: (get(A::ComputeCapabilityMajor)?, get(A::ComputeCapabilityMinor)?),
+            arch,
             total_memory: check_cust("cuDeviceTotalMem", device.total_memory())?,
             sm_count: get(A::MultiprocessorCount)?,
             l2_bytes: get(A::L2CacheSize)? as usize,
@@ -73,6 +80,7 @@ impl DeviceInfo {
             memory_clock_khz: get(A::MemoryClockRate)?,
             memory_bus_bits: get(A::GlobalMemoryBusWidth)?,
             ecc: get(A::EccEnabled)? != 0,
+            early_starts: arch >= (9, 0) && driver_version()? >= (12, 3) && !unwanted,
         })
     }
 }

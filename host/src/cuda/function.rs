@@ -38,6 +38,7 @@ struct Kernel {
     arguments: Option<Arguments>,
     /// Where each argument begins in that buffer, from the first on; empty if the driver cannot tell.
     argument_offsets: Vec<usize>,
+    can_start_early: bool,
     /// Held while the driver's attributes of the kernel are changed.
     opt_in: Mutex<()>,
     /// Dynamic shared memory that launches may ask for so far.
@@ -77,6 +78,7 @@ impl Function {
             local_bytes: get(FunctionAttribute::LocalSizeBytes)?,
             arguments: arguments(raw, module.parameters),
             argument_offsets: argument_offsets(raw, module.parameters),
+            can_start_early: module.can_start_early,
             opt_in: Mutex::new(()),
             shared_allowed: AtomicU32::new(DEFAULT_SHARED.saturating_sub(limits.static_shared)),
             large_clusters: AtomicBool::new(false),
@@ -122,6 +124,11 @@ impl Function {
     /// Where each argument begins among the packed ones; empty if the driver cannot tell.
     pub(super) fn argument_offsets(&self) -> &[usize] {
         &self.0.argument_offsets
+    }
+
+    /// Whether the kernel may start before what is ahead of it is done: it waits by itself, on a device that can.
+    pub fn can_start_early(&self) -> bool {
+        self.0.can_start_early
     }
 
     pub(super) fn limits(&self) -> &FunctionLimits {

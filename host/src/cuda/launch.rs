@@ -57,7 +57,8 @@ impl Context {
             sys::CU_LAUNCH_PARAM_END,
         ];
         let extra = if size == 0 { ptr::null_mut() } else { extra.as_mut_ptr() };
-        if cfg.cluster.is_none() && !cfg.cooperative && !cfg.early {
+        let early = cfg.early && !cfg.cooperative && function.can_start_early();
+        if cfg.cluster.is_none() && !cfg.cooperative && !early {
             let ([gx, gy, gz], [bx, by, bz]) = (cfg.grid, cfg.block);
             // SAFETY: function and stream are alive and of the current context; `extra` gives the packed
             // arguments, whose size was checked and whose content the caller vouches for; the driver
@@ -71,7 +72,7 @@ impl Context {
         if cfg.cooperative {
             self.check_cooperative(&function, cfg)?;
         }
-        let mut attributes = Attributes::new(cfg);
+        let mut attributes = Attributes::new(&LaunchConfig { early, ..*cfg });
         let config = attributes.config(cfg, stream.raw());
         // A capture refuses a cooperative launch with packed arguments, so each is pointed to where the driver tells where
         // it lies.

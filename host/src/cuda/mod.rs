@@ -30,7 +30,7 @@ pub use device::{DeviceInfo, device_count, driver_version};
 pub use event::Event;
 pub use function::Function;
 pub use graph::Graph;
-pub use module::{Module, ModuleLoad, PtxArch, PtxFamily, early_starts};
+pub use module::{Module, ModuleLoad, PtxArch, PtxFamily};
 pub use shape::LaunchConfig;
 pub use stream::Stream;
 pub use tensor_map::{RANK, Tiled};

@@ -21,7 +21,6 @@ use super::context::Context;
 use super::function::{Function, parameter_count, required_block};
 use super::lock;
 use crate::error::{Error, Result};
-pub use early::early_starts;
 use text::Parts;
 
 /// What a PTX image was built for.
@@ -54,6 +53,9 @@ pub struct PtxFamily {
     /// Its name; no other family of the program has it.
     pub name: &'static str,
     images: Images,
+    /// Whether the launch behind one of its portable kernels may start when all blocks of that one have, and not only when they
+    /// end.
+    lets_next: bool,
 }
 
 /// The PTX for each architecture it was built for.
@@ -65,11 +67,17 @@ enum Images {
 
 impl PtxFamily {
     pub(crate) const fn packed(name: &'static str, images: &'static [(PtxArch, Pack)]) -> Self {
-        Self { name, images: Images::Packed(images) }
+        Self { name, images: Images::Packed(images), lets_next: false }
     }
 
     pub(crate) const fn text(name: &'static str, images: &'static [(PtxArch, &'static str)]) -> Self {
-        Self { name, images: Images::Text(images) }
+        Self { name, images: Images::Text(images), lets_next: false }
+    }
+
+    /// For kernels of short blocks: the launch behind one gains another 0.1 µs. Behind long blocks it would come to lie where those
+    /// left places first, which costs more.
+    pub(crate) const fn letting_next_start(self) -> Self {
+        Self { lets_next: true, ..self }
     }
 
     /// The architectures that there is PTX for.
@@ -129,10 +137,11 @@ impl PtxFamily {
         }
     }
 
-    /// The same as a device loads it where all kernels start early.
+    /// The same as a device loads it that can start kernels early: this one can be.
     #[cfg(test)]
-    pub(crate) fn ptx_for(&self, device: (u32, u32), arch: PtxArch, kernel: &str) -> Option<String> {
-        early::waiting_for_what_is_ahead(self.ptx(arch, kernel)?, device)
+    pub(crate) fn ptx_that_waits(&self, arch: PtxArch, kernel: &str) -> Option<String> {
+        let ptx = self.ptx(arch, kernel)?;
+        if early::waits(&ptx) { Some(ptx) } else { early::with_a_wait(&ptx, self.lets_next) }
     }
 }
 
@@ -162,6 +171,8 @@ pub struct Module {
     pub(super) required_block: Option<[u32; 3]>,
     /// How many parameters the kernel has.
     pub(super) parameters: usize,
+    /// Whether the device starts kernels early, and this one waits for what is ahead of it.
+    pub(super) can_start_early: bool,
 }
 
 impl Module {
@@ -188,14 +199,9 @@ impl Module {
         let Some(ptx) = family.ptx(arch, kernel) else {
             return Err(failure(sys::CUDA_ERROR_NOT_FOUND, format!("it has no kernel `{kernel}`")));
         };
-        let ptx = match early_starts() {
-            true => early::waiting_for_what_is_ahead(ptx, info.arch).ok_or_else(|| {
-                let log =
-                    format!("`{kernel}` has no place for a wait, which WARPWRIGHT_EARLY_STARTS=1 asks for");
-                failure(sys::CUDA_ERROR_INVALID_VALUE, log)
-            })?,
-            false => ptx,
-        };
+        let waiting = if info.early_starts { early::with_a_wait(&ptx, family.lets_next) } else { None };
+        let ptx = waiting.unwrap_or(ptx);
+        let can_start_early = info.early_starts && early::waits(&ptx);
         let required_block = required_block(&ptx, kernel);
         let parameters = parameter_count(&ptx, kernel);
         let ptx_bytes = ptx.len();
@@ -211,7 +217,8 @@ impl Module {
         })?;
         let micros = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
         let load = ModuleLoad { family: family.name, kernel, arch, micros, ptx_bytes };
-        Ok((Self { inner, family: family.name, kernel, arch, required_block, parameters }, load))
+        let family = family.name;
+        Ok((Self { inner, family, kernel, arch, required_block, parameters, can_start_early }, load))
     }
 }
 

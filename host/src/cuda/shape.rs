@@ -22,7 +22,8 @@ pub struct LaunchConfig {
     pub cluster: Option<u32>,
     /// Whether all blocks must run at once, so that they can wait for one another.
     pub cooperative: bool,
-    /// Whether the kernel may start before what is ahead of it in the stream is done.
+    /// Whether the kernel may start before what is ahead of it in the stream is done, where it
+    /// [can](super::Function::can_start_early). Of cooperative launches none does.
     pub early: bool,
 }
 
@@ -105,6 +106,7 @@ mod tests {
             memory_clock_khz: 1,
             memory_bus_bits: 1,
             ecc: true,
+            early_starts: arch >= (9, 0),
         }
     }
 

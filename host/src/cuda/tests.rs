@@ -10,7 +10,7 @@ static BROKEN: PtxFamily = PtxFamily::text("broken_test", &[(PtxArch::Sm80, BROK
 
 /// `add` adds `value` to `n` integers; `exact` does nothing, in blocks of 64.
 const PTX: &str = "
-.version 7.0
+.version 8.0
 .target sm_80
 .address_size 64
 .visible .entry add(.param .u64 data, .param .u32 n, .param .u32 value)
@@ -354,7 +354,11 @@ fn the_first_use_of_a_kernel_loads_it_alone_and_once() {
         })?;
         let load = loads().find(|load| load.kernel == kernel).unwrap();
         println!("{load:?}");
-        assert_eq!(load.ptx_bytes, family.ptx(load.arch, kernel).unwrap().len());
+        let early = context.info().early_starts;
+        assert_eq!(context.function(family, kernel)?.can_start_early(), early);
+        let ptx =
+            if early { family.ptx_that_waits(load.arch, kernel) } else { family.ptx(load.arch, kernel) };
+        assert_eq!(load.ptx_bytes, ptx.unwrap().len());
         assert_eq!(loads().filter(|load| load.kernel == kernel).count(), 1);
         assert_eq!(loads().filter(|load| load.kernel != kernel).count(), before);
         Ok(())
@@ -407,6 +411,9 @@ fn launch_overhead() {
         };
         // SAFETY: `exact` takes no arguments and touches no memory.
         let ours = || unsafe { context.launch(&FAMILY, "exact", &cfg, &[], stream) };
+        let early = LaunchConfig { early: true, ..cfg };
+        // SAFETY: as above.
+        let early = || unsafe { context.launch(&FAMILY, "exact", &early, &[], stream) };
         let bare = || {
             let (function, stream, none) = (function.raw(), stream.raw(), std::ptr::null_mut());
             // SAFETY: as above; function and stream are alive.
@@ -415,7 +422,8 @@ fn launch_overhead() {
             status::check("cuLaunchKernel", code)
         };
         for _ in 0..3 {
-            println!("launch: {:.0} ns, bare: {:.0} ns", time(&ours)?, time(&bare)?);
+            let [ours, early, bare] = [time(&ours)?, time(&early)?, time(&bare)?];
+            println!("launch: {ours:.0} ns, early: {early:.0} ns, bare: {bare:.0} ns");
         }
         Ok(())
     });

@@ -1,48 +1,58 @@
-//! Early starts: portable PTX is made to wait for the launch ahead of it, on GPUs where a launch may start before that one is
-//! done.
+//! Early starts: PTX is made to wait for the launch ahead of it, on GPUs where a launch may start before that one is done.
 //!
 //! The instructions for it exist from compute capability 9.0 on, so PTX for 8.0 cannot have them, and no kernel has another
 //! need to be built for 9.0. All of such a kernel's work depends on what came before it, so that it waits before its first
 //! instruction. What it gains is the time between two launches: its blocks take their places as those of the kernel ahead
-//! leave theirs. A kernel that knows better what it can do before it waits has `cuda_std::dependent` in its source, and is
-//! left as it is.
+//! leave theirs. A kernel that knows better what it can do before it waits calls `cuda_std::dependent` in its source: portable ones
+//! `begin`, where the wait is then put; those for exactly 9.0 have the instruction, and are left as they are. One that has no wait at
+//! all is never launched early.
 
-use std::env;
-use std::sync::OnceLock;
-
-/// Whether kernels start early that do not say when they may: `WARPWRIGHT_EARLY_STARTS=1` in the environment, as it was when this
-/// was asked for the first time.
-pub fn early_starts() -> bool {
-    static ASKED_FOR: OnceLock<bool> = OnceLock::new();
-    *ASKED_FOR.get_or_init(|| env::var_os("WARPWRIGHT_EARLY_STARTS").is_some_and(|value| value == "1"))
-}
-
-/// The first compute capability with early starts.
-const FIRST: (u32, u32) = (9, 0);
 /// The portable target, and the first with the instructions.
 const TARGETS: [&str; 2] = ["\n.target sm_80", "\n.target sm_90"];
+/// The first version of PTX with the instructions.
+const FIRST_VERSION: (u32, u32) = (7, 8);
 /// What a kernel waits by, also where it does so by itself.
 const WAIT: &str = "griddepcontrol.wait;";
 const ALLOW_NEXT: &str = "griddepcontrol.launch_dependents;";
 
-/// The PTX of one kernel for a device: one that may start early, where the device can start any so. Nothing if it is not such as
-/// compilers print.
-pub(super) fn waiting_for_what_is_ahead(ptx: String, device: (u32, u32)) -> Option<String> {
-    if device < FIRST || ptx.contains(WAIT) {
-        return Some(ptx);
+/// What `cuda_std::dependent::begin` leaves in portable PTX.
+const MARK: &str = "{ .reg .pred begins_behind_what_is_ahead; }";
+
+/// Whether a kernel waits for what is ahead of it, so that it may start early.
+pub(super) fn waits(ptx: &str) -> bool {
+    ptx.contains(WAIT)
+}
+
+/// The PTX of one kernel for a device with early starts; where `lets_next` holds, the one behind it may start when all blocks of this
+/// one have, and else when they end. Nothing where it cannot be given a wait: it is of an older version, or not such as compilers
+/// print.
+pub(super) fn with_a_wait(ptx: &str, lets_next: bool) -> Option<String> {
+    if waits(ptx) || version(ptx)? < FIRST_VERSION {
+        return None;
     }
-    let at = first_instruction(&ptx)?;
-    let mut out = String::with_capacity(ptx.len() + 80);
+    // The one behind waits for this one's end by itself.
+    let (at, after, lets_next) = match ptx.find(MARK) {
+        Some(at) => (at, at + MARK.len(), true),
+        None => first_instruction(ptx).map(|at| (at, at, lets_next))?,
+    };
+    let begin = [WAIT, ALLOW_NEXT].into_iter().take(if lets_next { 2 } else { 1 });
+    let begin: String = begin.map(|instruction| format!("\t{instruction}\n")).collect();
+    let mut out = String::with_capacity(ptx.len() + begin.len());
     out.push_str(&ptx[..at]);
-    // The one behind may start once all blocks of this one have; it waits for this one's end by itself.
-    for instruction in [WAIT, ALLOW_NEXT] {
-        out.push('\t');
-        out.push_str(instruction);
-        out.push('\n');
-    }
-    out.push_str(&ptx[at..]);
+    out.push_str(&begin);
+    out.push_str(&ptx[after..]);
     // Code for exactly 9.0 has the instructions.
     Some(out.replacen(TARGETS[0], TARGETS[1], 1))
+}
+
+/// The version of PTX, major and minor.
+fn version(ptx: &str) -> Option<(u32, u32)> {
+    let mut words = ptx.lines().map(str::split_whitespace).find_map(|mut words| {
+        words.next().filter(|&word| word == ".version")?;
+        Some(words)
+    })?;
+    let (major, minor) = words.next()?.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// Where the line of an entry's first instruction begins, behind its declarations.
@@ -65,20 +75,35 @@ mod tests {
 
     #[test]
     fn a_kernel_waits_before_its_first_instruction() {
-        let waiting = |ptx: &str, device| waiting_for_what_is_ahead(ptx.to_owned(), device).unwrap();
-        let early = waiting(PTX, (9, 0));
+        let early = with_a_wait(PTX, true).unwrap();
         let begins =
             "\t.reg .b64 %rd<2>;\n\tgriddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;\n\tld.param";
         assert!(early.contains(begins), "{early}");
         assert!(early.starts_with(".version 8.0\n.target sm_90\n.address"), "{early}");
-        assert_eq!(waiting(&early, (9, 0)), early);
-        assert_eq!(waiting(PTX, (10, 0)), early);
-        assert_eq!(waiting(PTX, (8, 9)), PTX, "there are no such instructions");
-        assert_eq!(waiting_for_what_is_ahead(PTX.replace("\n{\n", " {"), (9, 0)), None);
-        let debug = waiting(&PTX.replace("sm_80\n", "sm_80, debug\n"), (9, 0));
+        assert!(waits(&early) && !waits(PTX));
+        assert_eq!(with_a_wait(PTX, false), Some(early.replace("\tgriddepcontrol.launch_dependents;\n", "")));
+        let debug = with_a_wait(&PTX.replace("sm_80\n", "sm_80, debug\n"), true).unwrap();
         assert!(debug.contains("\n.target sm_90, debug\n"), "{debug}");
-        let hopper = PTX.replace("sm_80", "sm_90a");
-        let early = waiting(&hopper, (9, 0));
-        assert!(early.starts_with(".version 8.0\n.target sm_90a\n") && early.contains(WAIT), "{early}");
+        let hopper = with_a_wait(&PTX.replace("sm_80", "sm_90a"), true).unwrap();
+        assert!(hopper.starts_with(".version 8.0\n.target sm_90a\n") && waits(&hopper), "{hopper}");
+    }
+
+    #[test]
+    fn a_kernel_that_says_where_it_begins_waits_there() {
+        let marked = PTX.replace("\tret;", &format!("\t{MARK}\n\tret;"));
+        let early = with_a_wait(&marked, false).unwrap();
+        let lines: Vec<&str> = early.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        assert!(lines.ends_with(&["ld.param.b64 %rd1, [p];", WAIT, ALLOW_NEXT, "ret;", "}"]), "{early}");
+        assert_eq!(early.matches(WAIT).count(), 1, "{early}");
+    }
+
+    #[test]
+    fn what_cannot_be_given_a_wait_is_left() {
+        let early = with_a_wait(PTX, true).unwrap();
+        assert_eq!(with_a_wait(&early, true), None, "it has one");
+        assert_eq!(with_a_wait(&PTX.replace("8.0", "7.7"), true), None, "there are no such instructions");
+        assert!(with_a_wait(&PTX.replace("8.0", "7.8"), true).is_some());
+        assert_eq!(with_a_wait(&PTX.replace("\n{\n", " {"), true), None);
+        assert_eq!(with_a_wait(&PTX.replace(".version", "// version"), true), None);
     }
 }

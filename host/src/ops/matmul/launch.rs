@@ -426,7 +426,8 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
         splits: plan.splits as u32,
     };
     let reduce: &Kernel<kernels::reduce::Args<T>> = &kernels::reduce::kernels::<T>()[0];
-    let grid = Grid::covering(packs as u64, reduce.bounds.threads.into())?;
+    // Behind a long product, which lets it in when that starts, it would be in the way.
+    let grid = Grid::covering(packs as u64, reduce.bounds.threads.into())?.early_if(plan.early);
     // SAFETY: the partial sums are those of this layout; a plan with splits has few of them.
     unsafe { device.launch(reduce, grid, (parts.view::<f32>()?, bias, addend, aux, out, sums)) }
 }

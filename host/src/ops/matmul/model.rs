@@ -168,7 +168,6 @@ impl Tile {
             .map(|(rows, written)| copy + copied * (batch * rows * k * (dtype.size() + written)) as f64 / 1e6)
             .sum();
         let microseconds = of_blocks + reduce + copies;
-        let on_hopper = !matches!(self.pace, Pace::Waves);
         Some(Plan {
             choice: self.choice,
             sides,
@@ -182,7 +181,7 @@ impl Tile {
             } else {
                 u64::MAX
             },
-            early: on_hopper && microseconds < EARLY,
+            early: microseconds < EARLY,
             microseconds,
             measured: false,
         })

@@ -63,7 +63,7 @@ impl Whole<'_> {
             .iter()
             .find(|kernel| kernel.constant("PARTS") == parts)
             .expect("there is an instance for each number of parts");
-        let grid = Grid::covering(packs as u64, kernel.bounds.threads.into())?.early_if(true);
+        let grid = Grid::covering(packs as u64, kernel.bounds.threads.into())?;
         // SAFETY: the source has the elements of the operand's layout, the parts whole packs for all lines.
         unsafe { device.launch(kernel, grid, (tensor.view::<f32>()?, held.view_mut::<half::bf16>()?, p))? };
         let map =

@@ -76,8 +76,7 @@ pub fn launch<T: Element + Float + cluster_cell::Instances>(
     );
     let grid = Grid::xyz(hidden.div_ceil(units) as u64 * u64::from(CLUSTER_BLOCKS), groups as u64, 1)?
         .cluster(CLUSTER_BLOCKS)
-        .shared(cluster_cell_shared_bytes(kind.gates(), units, stages))
-        .early_if(true);
+        .shared(cluster_cell_shared_bytes(kind.gates(), units, stages));
     // SAFETY: `serves` holds: maps of the kernel's boxes over contiguous tensors of these extents; the grid covers units and rows.
     unsafe { of.x.device().launch(kernel, grid, args) }
 }

@@ -276,7 +276,7 @@ fn typed<T: Number>(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -
             product.with.scales.view_mut()?,
             step.at(time, Some(&y), step.splits),
         );
-        let grid = step.grid(kernel)?.early_if(true);
+        let grid = step.grid(kernel)?;
         // SAFETY: tensors of the step's extents, aligned where four go together; the grid covers them. What is read before the product is done
         // was there before it began.
         unsafe { device.launch(kernel, grid, args)? };
