@@ -90,6 +90,13 @@ view!(Global);
 view!(GlobalMut);
 
 impl<T: Copy> Global<T> {
+    /// Where `when` holds, lets the line of L2 come that has element `index`. Nothing is read, so that others may write there
+    /// meanwhile, and nothing has to be there.
+    #[inline(always)]
+    pub fn prefetch_if(self, when: bool, index: usize) {
+        imp::prefetch_if::<T>(self.raw, when, index);
+    }
+
     /// Reads the pack that starts at element `index`, or gives `otherwise` in every word.
     ///
     /// # Safety

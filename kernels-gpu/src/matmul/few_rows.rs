@@ -5,12 +5,16 @@
 //! long as both operands have the same, so that a lane's 16 bytes of a row are fragments as they are, and nothing
 //! goes through shared memory. The warps of a block take turns along k; what they have is added up in their order.
 //!
-//! Launch: 1-D grid of [`Blocks`](super::Blocks) with a column of tiles of [`THIN_COLS`] columns for each block.
+//! A multiprocessor has registers for two blocks. Where one launch follows another, as in decoding, that evens out where blocks come
+//! to lie, and those of the launch behind let the lines that they begin with come while the ones ahead still read.
+//!
+//! Launch: 1-D grid of [`Blocks`](super::Blocks) with a column of tiles of [`THIN_COLS`] columns for each block. It may be early.
 //!
 //! Floor: b once at the copy rate.
 
 use super::Product;
 use super::epilogue::{Finish, Tensors};
+use cuda_std::dependent;
 use cuda_std::prelude::*;
 
 /// Columns of the result that a block computes.
@@ -21,10 +25,10 @@ pub const THIN_ROWS: u32 = 8;
 const WARPS: u32 = 8;
 /// Terms of a warp's step: four lanes with a pack each.
 const TERMS: u32 = 32;
-/// Steps whose loads are in flight.
-const DEPTH: usize = 4;
+/// Bytes of a line of L2.
+const LINE: u32 = 128;
 
-/// Multiplies. m is at most `FRAGMENTS`·8.
+/// Multiplies. m is at most `FRAGMENTS`·8. The loads of `DEPTH` steps are in flight.
 ///
 /// # Safety
 /// The tensors have the matrices of `p`; rows of both operands start at multiples of 16 bytes and are whole packs;
@@ -32,10 +36,13 @@ const DEPTH: usize = 4;
 #[kernel(
     family = "matmul",
     types = [f16, bf16],
-    instances = [{ FRAGMENTS: 1; threads: 256, min_blocks: 3 }, { FRAGMENTS: 2; threads: 256, min_blocks: 2 }],
+    instances = [
+        { FRAGMENTS: 1, DEPTH: 8; threads: 256, min_blocks: 2 },
+        { FRAGMENTS: 2, DEPTH: 4; threads: 256, min_blocks: 2 },
+    ],
 )]
 #[allow(clippy::too_many_arguments)]
-pub unsafe fn thin<T: Half, const FRAGMENTS: usize>(
+pub unsafe fn thin<T: Half, const FRAGMENTS: usize, const DEPTH: usize>(
     a: Global<T>,
     b: Global<T>,
     bias: Global<T>,
@@ -53,6 +60,12 @@ pub unsafe fn thin<T: Half, const FRAGMENTS: usize>(
     // SAFETY: the caller's contract; rows are below their number and packs within a row by the predicates.
     unsafe {
         let (a, b) = (a.offset(place.of(p.a)), b.offset(place.of(p.b)));
+        // Of each row of b as many neighbouring lines as there are threads for it; more would evict one another.
+        let (col, line) =
+            (first_col + thread::thread_idx_x() % THIN_COLS, thread::thread_idx_x() / THIN_COLS);
+        let term = line * (LINE / 2);
+        b.prefetch_if(col < n && term < k, (col as i64 * p.b.row + term as i64) as usize);
+        dependent::begin();
         let pack = |of: Global<T>, stride: i64, row: u32, rows: u32, term: u32| {
             let at = row as i64 * stride + term as i64;
             of.get_pack_if(row < rows && term < k, at as usize, 0)

@@ -67,6 +67,18 @@ pub unsafe fn get_pack_or<T: Copy>(raw: RawView, when: bool, index: usize, other
 }
 
 #[inline(always)]
+pub fn prefetch_if<T: Copy>(raw: RawView, when: bool, index: usize) {
+    let address = raw.0.cast::<T>().wrapping_add(index);
+    // SAFETY: a hint, which does not fault.
+    unsafe {
+        asm!(
+            "{{ .reg .pred p; setp.ne.u32 p, {when}, 0; @p prefetch.global.L2 [{address}]; }}",
+            address = in(reg64) address, when = in(reg32) when as u32, options(nostack, preserves_flags)
+        );
+    }
+}
+
+#[inline(always)]
 pub unsafe fn get_pack_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: u32) -> Pack {
     // SAFETY: the caller's contract.
     unsafe { get_pack_or::<T>(raw, when, index, [otherwise; 4]) }
