@@ -178,7 +178,8 @@ impl Device {
     /// # Safety
     /// `stream` belongs to this device's primary context, and the embedder keeps it until the result and all
     /// tensors made on it or rebound to it are dropped, and graphs that were captured there, and
-    /// [`Device::end_foreign_stream`] was called after the last operation on it: until then other tensors that operations there have read refer to it, too.
+    /// [`Device::end_foreign_stream`] was called after the last operation on it: until then other tensors that operations there have read refer to it, too. Kernels that the
+    /// embedder launches there as programmatic dependents wait for what is ahead of them.
     pub unsafe fn on_foreign_stream(&self, stream: *mut c_void) -> Result<Device> {
         match &self.0 {
             Kind::Cpu(_) => Err(Error::State { op: "Device::on_foreign_stream", reason: NO_STREAMS }),

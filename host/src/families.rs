@@ -143,6 +143,22 @@ mod tests {
     }
 
     #[test]
+    fn every_kernel_can_start_early() {
+        for (family, arch, name) in manifest_kernels() {
+            let ptx = family.ptx_that_waits(arch, &name).expect(&name);
+            let first = |instruction| ptx.find(instruction);
+            let (wait, next) = (
+                first("griddepcontrol.wait;"),
+                first("griddepcontrol.launch_dependents;").unwrap_or(ptx.len()),
+            );
+            assert!(wait.is_some_and(|wait| wait < next), "{name}");
+            // A compiler may move such a load in front of the wait.
+            assert!(!ptx.contains(".nc."), "{name}");
+            assert!(!ptx.contains("begins_behind_what_is_ahead"), "{name}");
+        }
+    }
+
+    #[test]
     fn modules_of_one_kernel_assemble() {
         let Some(ptxas) = cuda_builder::find_ptxas() else { return };
         let kernels = manifest_kernels();

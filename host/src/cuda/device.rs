@@ -61,7 +61,7 @@ impl DeviceInfo {
         };
         let max_shared = attribute(device, sys::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
         let arch = (get(A::ComputeCapabilityMajor)?, get(A::ComputeCapabilityMinor)?);
-        let unwanted = env::var_os("WARPWRIGHT_EARLY_STARTS").is_some_and(|value| value == "0");
+        let wanted = env::var_os("WARPWRIGHT_EARLY_STARTS").is_none_or(|value| value != "0");
         Ok(Self {
             ordinal,
             name: check_cust("cuDeviceGetName", device.name())?,
@@ -80,9 +80,14 @@ impl DeviceInfo {
             memory_clock_khz: get(A::MemoryClockRate)?,
             memory_bus_bits: get(A::GlobalMemoryBusWidth)?,
             ecc: get(A::EccEnabled)? != 0,
-            early_starts: arch >= (9, 0) && driver_version()? >= (12, 3) && !unwanted,
+            early_starts: wanted && can_start_early(arch, driver_version()?),
         })
     }
+}
+
+/// Whether a device has early starts: older drivers cannot capture them.
+fn can_start_early(arch: (u32, u32), driver: (u32, u32)) -> bool {
+    arch >= (9, 0) && driver >= (12, 3)
 }
 
 /// An attribute newer than the ones `cust` names.
@@ -129,6 +134,19 @@ pub fn driver_version() -> Result<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn early_starts_want_hopper_and_a_driver_that_captures_them() {
+        for (arch, driver, want) in [
+            ((8, 9), (13, 0), false),
+            ((9, 0), (12, 2), false),
+            ((9, 0), (12, 3), true),
+            ((9, 0), (13, 0), true),
+            ((12, 0), (12, 8), true),
+        ] {
+            assert_eq!(can_start_early(arch, driver), want, "{arch:?} {driver:?}");
+        }
+    }
 
     #[test]
     fn without_a_driver_the_error_says_so() {

@@ -140,8 +140,7 @@ impl PtxFamily {
     /// The same as a device loads it that can start kernels early: this one can be.
     #[cfg(test)]
     pub(crate) fn ptx_that_waits(&self, arch: PtxArch, kernel: &str) -> Option<String> {
-        let ptx = self.ptx(arch, kernel)?;
-        if early::waits(&ptx) { Some(ptx) } else { early::with_a_wait(&ptx, self.lets_next) }
+        early::that_waits(&self.ptx(arch, kernel)?, self.lets_next)
     }
 }
 
@@ -199,9 +198,9 @@ impl Module {
         let Some(ptx) = family.ptx(arch, kernel) else {
             return Err(failure(sys::CUDA_ERROR_NOT_FOUND, format!("it has no kernel `{kernel}`")));
         };
-        let waiting = if info.early_starts { early::with_a_wait(&ptx, family.lets_next) } else { None };
+        let waiting = if info.early_starts { early::that_waits(&ptx, family.lets_next) } else { None };
+        let can_start_early = waiting.is_some();
         let ptx = waiting.unwrap_or(ptx);
-        let can_start_early = info.early_starts && early::waits(&ptx);
         let required_block = required_block(&ptx, kernel);
         let parameters = parameter_count(&ptx, kernel);
         let ptx_bytes = ptx.len();

@@ -18,22 +18,29 @@ const ALLOW_NEXT: &str = "griddepcontrol.launch_dependents;";
 /// What `cuda_std::dependent::begin` leaves in portable PTX.
 const MARK: &str = "{ .reg .pred begins_behind_what_is_ahead; }";
 
-/// Whether a kernel waits for what is ahead of it, so that it may start early.
-pub(super) fn waits(ptx: &str) -> bool {
-    ptx.contains(WAIT)
+/// Loads of what nobody writes while the kernel runs, which compilers may move in front of a wait. An early kernel runs while what is
+/// ahead of it still writes, so that it gets plain loads, which stay behind the wait.
+const OF_CONSTANTS: &str = "ld.global.nc.";
+const PLAIN: &str = "ld.global.";
+
+/// The PTX of one kernel for a device with early starts, which waits for what is ahead; where `lets_next` holds, the one behind it may
+/// start when all blocks of this one have, and else when they end. Nothing where it cannot be given a wait: it is of an older
+/// version, or not such as compilers print.
+pub(super) fn that_waits(ptx: &str, lets_next: bool) -> Option<String> {
+    let ptx = if ptx.contains(WAIT) { ptx.to_owned() } else { with_a_wait(ptx, lets_next)? };
+    Some(ptx.replace(OF_CONSTANTS, PLAIN))
 }
 
-/// The PTX of one kernel for a device with early starts; where `lets_next` holds, the one behind it may start when all blocks of this
-/// one have, and else when they end. Nothing where it cannot be given a wait: it is of an older version, or not such as compilers
-/// print.
-pub(super) fn with_a_wait(ptx: &str, lets_next: bool) -> Option<String> {
-    if waits(ptx) || version(ptx)? < FIRST_VERSION {
+fn with_a_wait(ptx: &str, lets_next: bool) -> Option<String> {
+    if version(ptx)? < FIRST_VERSION {
         return None;
     }
     // The one behind waits for this one's end by itself.
-    let (at, after, lets_next) = match ptx.find(MARK) {
-        Some(at) => (at, at + MARK.len(), true),
-        None => first_instruction(ptx).map(|at| (at, at, lets_next))?,
+    let mut marks = ptx.match_indices(MARK);
+    let (at, after, lets_next) = match (marks.next(), marks.next()) {
+        (Some((at, _)), None) => (at, at + MARK.len(), true),
+        // Of two, one could be passed by.
+        _ => first_instruction(ptx).map(|at| (at, at, lets_next))?,
     };
     let begin = [WAIT, ALLOW_NEXT].into_iter().take(if lets_next { 2 } else { 1 });
     let begin: String = begin.map(|instruction| format!("\t{instruction}\n")).collect();
@@ -75,35 +82,49 @@ mod tests {
 
     #[test]
     fn a_kernel_waits_before_its_first_instruction() {
-        let early = with_a_wait(PTX, true).unwrap();
+        let early = that_waits(PTX, true).unwrap();
         let begins =
             "\t.reg .b64 %rd<2>;\n\tgriddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;\n\tld.param";
         assert!(early.contains(begins), "{early}");
         assert!(early.starts_with(".version 8.0\n.target sm_90\n.address"), "{early}");
-        assert!(waits(&early) && !waits(PTX));
-        assert_eq!(with_a_wait(PTX, false), Some(early.replace("\tgriddepcontrol.launch_dependents;\n", "")));
-        let debug = with_a_wait(&PTX.replace("sm_80\n", "sm_80, debug\n"), true).unwrap();
+        assert_eq!(that_waits(PTX, false), Some(early.replace("\tgriddepcontrol.launch_dependents;\n", "")));
+        let debug = that_waits(&PTX.replace("sm_80\n", "sm_80, debug\n"), true).unwrap();
         assert!(debug.contains("\n.target sm_90, debug\n"), "{debug}");
-        let hopper = with_a_wait(&PTX.replace("sm_80", "sm_90a"), true).unwrap();
-        assert!(hopper.starts_with(".version 8.0\n.target sm_90a\n") && waits(&hopper), "{hopper}");
+        let hopper = that_waits(&PTX.replace("sm_80", "sm_90a"), true).unwrap();
+        assert!(hopper.starts_with(".version 8.0\n.target sm_90a\n") && hopper.contains(WAIT), "{hopper}");
     }
 
     #[test]
     fn a_kernel_that_says_where_it_begins_waits_there() {
         let marked = PTX.replace("\tret;", &format!("\t{MARK}\n\tret;"));
-        let early = with_a_wait(&marked, false).unwrap();
+        let early = that_waits(&marked, false).unwrap();
         let lines: Vec<&str> = early.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         assert!(lines.ends_with(&["ld.param.b64 %rd1, [p];", WAIT, ALLOW_NEXT, "ret;", "}"]), "{early}");
         assert_eq!(early.matches(WAIT).count(), 1, "{early}");
+        let twice = marked.replace(MARK, &format!("{MARK}\n\t{MARK}"));
+        let early = that_waits(&twice, false).unwrap();
+        assert!(early.find(WAIT) < early.find(MARK) && early.matches(WAIT).count() == 1, "{early}");
+    }
+
+    #[test]
+    fn no_load_may_pass_the_wait() {
+        let load = "\tld.global.nc.L2::cache_hint.v4.b32 { a, b, c, d }, [e], f;\n\tret;";
+        for wait in ["", "\tgriddepcontrol.wait;\n"] {
+            let early = that_waits(&PTX.replace("\tret;", &format!("{wait}{load}")), true).unwrap();
+            assert!(
+                early.contains("\tld.global.L2::cache_hint.v4.b32 {") && !early.contains(".nc."),
+                "{early}"
+            );
+        }
     }
 
     #[test]
     fn what_cannot_be_given_a_wait_is_left() {
-        let early = with_a_wait(PTX, true).unwrap();
-        assert_eq!(with_a_wait(&early, true), None, "it has one");
-        assert_eq!(with_a_wait(&PTX.replace("8.0", "7.7"), true), None, "there are no such instructions");
-        assert!(with_a_wait(&PTX.replace("8.0", "7.8"), true).is_some());
-        assert_eq!(with_a_wait(&PTX.replace("\n{\n", " {"), true), None);
-        assert_eq!(with_a_wait(&PTX.replace(".version", "// version"), true), None);
+        let early = that_waits(PTX, true).unwrap();
+        assert_eq!(that_waits(&early, false), Some(early), "it has one");
+        assert_eq!(that_waits(&PTX.replace("8.0", "7.7"), true), None, "there are no such instructions");
+        assert!(that_waits(&PTX.replace("8.0", "7.8"), true).is_some());
+        assert_eq!(that_waits(&PTX.replace("\n{\n", " {"), true), None);
+        assert_eq!(that_waits(&PTX.replace(".version", "// version"), true), None);
     }
 }

@@ -49,7 +49,7 @@ const BYTES: [f64; 2] = [0.134, 0.121];
 const LINES: [f64; 2] = [3.62e-3, 4.59e-3];
 /// Clusters of so many blocks that fit for each multiprocessor: some are left over in each group of these.
 const CLUSTERS: [f64; 4] = [1.0, 64.0 / 132.0, 30.0 / 132.0, 15.0 / 132.0];
-/// Longer kernels are not started early: it gains 0.4 µs, and takes more than that where blocks come to lie unevenly.
+/// Longer kernels are not started early: it gains 0.3 µs, and takes more than that where blocks come to lie unevenly.
 const EARLY: f64 = 20.0;
 
 impl Tile {
