@@ -89,8 +89,7 @@ impl Device {
         // SAFETY: the caller's contract.
         let launch = |grid| unsafe { self.launch_blocks(kernel, grid, args) };
         if profile::is_recording() {
-            // What starts early has no time of its own.
-            profile::recorded(self, kernel, grid, &args, || launch(grid.early_if(false)))
+            profile::recorded(self, kernel, grid, &args, launch)
         } else {
             launch(grid)
         }

@@ -115,10 +115,10 @@ pub fn recorded<A: KernelArgs>(
     kernel: &Kernel<A>,
     grid: Grid,
     args: &A,
-    launch: impl FnOnce() -> Result<()>,
+    launch: impl FnOnce(Grid) -> Result<()>,
 ) -> Result<()> {
     if with(|recorder| recorder.device.same_device(device)) != Some(true) {
-        return launch();
+        return launch(grid);
     }
     let before = match device.kind() {
         Kind::Cuda(gpu, stream) if !stream.is_capturing()? => {
@@ -129,7 +129,8 @@ pub fn recorded<A: KernelArgs>(
         _ => None,
     };
     let start = Instant::now();
-    launch()?;
+    // What starts early has no time of its own.
+    launch(if before.is_some() { grid.early_if(false) } else { grid })?;
     let call = with(|recorder| recorder.since(start)).unwrap_or_default();
     let behind = match (&before, device.stream()) {
         (Some(_), Some(stream)) => Some(stream.record()?),
