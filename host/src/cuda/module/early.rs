@@ -4,8 +4,8 @@
 //! need to be built for 9.0. All of such a kernel's work depends on what came before it, so that it waits before its first
 //! instruction. What it gains is the time between two launches: its blocks take their places as those of the kernel ahead
 //! leave theirs. A kernel that knows better what it can do before it waits calls `cuda_std::dependent` in its source: portable ones
-//! `begin`, where the wait is then put; those for exactly 9.0 have the instruction, and are left as they are. One that has no wait at
-//! all is never launched early.
+//! `begin`, where the wait is then put; those for exactly 9.0 have the instruction. One that has no wait at all is never launched
+//! early.
 
 /// The portable target, and the first with the instructions.
 const TARGETS: [&str; 2] = ["\n.target sm_80", "\n.target sm_90"];
