@@ -180,27 +180,32 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
         }
     }
 
-    /// One sum of all parts.
+    /// Sums of all parts, each by itself.
     ///
     /// # Safety
     /// As [`Self::four`].
     #[inline(always)]
-    unsafe fn one(self, size: u32, at: u32) -> f32 {
+    unsafe fn each<const N: usize>(self, size: u32, at: [u32; N]) -> [f32; N] {
+        let mut sums = [0.0; N];
         // SAFETY: the caller's contract.
         unsafe {
             if size == 1 {
-                return self.sums.get(at);
+                for i in 0..N {
+                    sums[i] = self.sums.get(at[i]);
+                }
+                return sums;
             }
-            let mut parts = [0; CLUSTERED_MOST as usize];
-            for part in 0..CLUSTERED_MOST {
-                parts[part as usize] = self.sums.get_bits_remote_if(part < size, part, at);
+            for i in 0..N {
+                let mut parts = [0; CLUSTERED_MOST as usize];
+                for part in 0..CLUSTERED_MOST {
+                    parts[part as usize] = self.sums.get_bits_remote_if(part < size, part, at[i]);
+                }
+                for part in 0..CLUSTERED_MOST as usize {
+                    sums[i] += f32::from_bits(parts[part]);
+                }
             }
-            let mut sum = 0.0;
-            for part in 0..CLUSTERED_MOST as usize {
-                sum += f32::from_bits(parts[part]);
-            }
-            sum
         }
+        sums
     }
 
     /// Adds up the block's share of rows, in the order of the parts, and finishes them.
@@ -234,7 +239,8 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
                         [a, b, c, d, e, f, g, h]
                     };
                     let place = |i: u32| (first_row + row, first_col + col + i);
-                    finish.pack(first_row + row, first_col + col, all, place, |i| self.one(size, at + i));
+                    finish
+                        .pack(first_row + row, first_col + col, all, place, |i| self.each(size, [at + i])[0]);
                     row += threads / packs;
                 }
             } else {
@@ -245,9 +251,9 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
                         let down = row + i * rows;
                         // Beyond the share any will do.
                         let down = if down < share { down } else { row };
-                        self.one(size, (own + down) * pitch + col)
+                        (own + down) * pitch + col
                     };
-                    let sums = [of_row(0), of_row(1), of_row(2), of_row(3)];
+                    let sums = self.each(size, [of_row(0), of_row(1), of_row(2), of_row(3)]);
                     finish.column((first_row + row, rows, first_row + share), first_col + col, sums);
                     row += 4 * rows;
                 }

@@ -207,6 +207,24 @@ impl<T: Float> Finish<T> {
         at as usize
     }
 
+    /// The same of every `step`-th row from `row` on: one question for all of them whether there are heads, and without any the places
+    /// are evenly spaced.
+    #[inline(always)]
+    fn places<const N: usize>(&self, row: u32, step: u32, col: u32) -> [usize; N] {
+        let mut places = [0; N];
+        if self.p.heads.are_split() {
+            for i in 0..N {
+                places[i] = self.at(row + i as u32 * step, col);
+            }
+        } else {
+            let (first, further) = (row as i64 * self.p.out.row + col as i64, step as i64 * self.p.out.row);
+            for i in 0..N {
+                places[i] = (first + i as i64 * further) as usize;
+            }
+        }
+        places
+    }
+
     /// Whether results go out in whole packs; if not, neighbours are best finished by neighbouring lanes.
     #[inline(always)]
     pub fn is_packed(&self) -> bool {
@@ -364,14 +382,15 @@ impl<T: Float> Finish<T> {
                     values[i] = fma(p.beta, added[i], values[i]);
                 }
             }
+            let places = self.places::<N>(row, step, col);
             if self.has(flag::WIDE) {
                 let out = GlobalMut::<f32>::from_raw(t.out.raw());
                 for i in 0..N {
-                    out.set_if(exists(i), self.at(row + i as u32 * step, col), values[i]);
+                    out.set_if(exists(i), places[i], values[i]);
                 }
             } else {
                 for i in 0..N {
-                    t.out.set_if(exists(i), self.at(row + i as u32 * step, col), T::from_f32(values[i]));
+                    t.out.set_if(exists(i), places[i], T::from_f32(values[i]));
                 }
             }
         }
