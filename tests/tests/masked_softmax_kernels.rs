@@ -48,6 +48,45 @@ on_each_device! {
         Ok(())
     }
 
+    fn masks_that_become_bits_may_be_broadcast_and_have_gaps(device: &Device) -> Result<()> {
+        let mut number = 0;
+        for (dtype, cols) in DTYPES.into_iter().flat_map(|dtype| [97, 1000, 2051].map(|cols| (dtype, cols))) {
+            let mut random = Random::new(cols as u64);
+            let dense = softmax::scores(device, dtype, &[3, 2, 2, cols], &mut random)?;
+            // Rows must start alike in x and in y.
+            let x = if cols.is_multiple_of(8) { dense.permute(&[1, 0, 2, 3])? } else { dense };
+            let [sequences, heads] = [x.shape()[0], x.shape()[1]];
+            for shape in [
+                &[sequences, 1, 2][..],
+                &[heads, 1],
+                &[],
+                &[sequences, heads, 1],
+                &[sequences, heads, 2],
+            ] {
+                for (form, gap) in [(Form::Keep, 0), (Form::Drop, 16), (Form::KeepBool, 21)] {
+                    // Bytes of no column lie in front of each row, up to a multiple of 16, and behind it.
+                    let shape = [shape, &[gap + cols]].concat();
+                    let whole = form.random(device, dtype, gap + cols, &shape, &mut random)?;
+                    let masking = whole.map(|mask| mask.narrow(-1, gap / 16 * 16, cols))?;
+                    let causal = (gap > 0).then_some(Causal::Offset(cols as i32 / 2));
+                    let parameters = MaskedSoftmax { scale: 0.7, mask: masking.mask(), causal };
+                    let want = reference::masked_softmax(&x, &parameters)?;
+                    let plans = candidates(&x, &parameters)?;
+                    let of_bits: Vec<_> = plans.iter().filter(|plan| plan.mask_bits).collect();
+                    assert!(device.is_cuda() || !of_bits.is_empty(), "{shape:?}");
+                    for plan in of_bits {
+                        number += 1;
+                        // The CPU takes turns.
+                        if device.is_cuda() || number % 7 == 0 {
+                            check_by(plan.choice, &want, &x, &parameters, &format!("{form:?} {shape:?}"))?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn the_preferred_kernel_is_the_one_that_runs(device: &Device) -> Result<()> {
         for (dtype, cols) in DTYPES.into_iter().flat_map(|dtype| LENGTHS.map(|cols| (dtype, cols))) {
             let x = rows(device, dtype, cols, &mut Random::new(70))?;

@@ -11,6 +11,7 @@ pub struct Divisor {
     magic: u32,
     shift: u32,
 }
+crate::plain_parameter!(Divisor);
 
 impl Divisor {
     /// Precomputes; `None` unless 1 ≤ `value` < 2^31.

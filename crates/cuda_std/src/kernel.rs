@@ -173,9 +173,9 @@ macro_rules! plain_parameter {
         unsafe impl $crate::kernel::KernelArg for $ty {
             fn push(self, buffer: &mut $crate::kernel::ArgBuffer) {
                 const { assert!(align_of::<$ty>() <= 8) };
+                let first = (&raw const self).cast::<u8>();
                 // SAFETY: the value is initialised; padding bytes are never looked at by the kernel.
-                let bytes =
-                    unsafe { core::slice::from_raw_parts((&raw const self).cast::<u8>(), size_of::<$ty>()) };
+                let bytes = unsafe { core::slice::from_raw_parts(first, size_of::<$ty>()) };
                 buffer.push(bytes, align_of::<$ty>());
             }
         }

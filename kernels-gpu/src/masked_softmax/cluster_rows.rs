@@ -22,7 +22,7 @@ use cuda_std::prelude::*;
 /// # Safety
 /// As [`row()`](fn@super::row); the grid has one cluster a row, and a block 16·`LANES` bytes of dynamic shared memory for
 /// each of a thread's packs beyond `PACKS`. Where `STAGED` is 0, slices are `LANES·PACKS` packs, rows not ragged and masks not
-/// skewed.
+/// skewed; else masks are of bits.
 #[kernel(
     family = "masked_softmax_hopper",
     types = [f32, f16, bf16],
@@ -48,7 +48,13 @@ pub unsafe fn cluster_row<T: Float, const LANES: usize, const PACKS: usize, cons
 ) {
     let operands = Operands { x, mask, lengths, starts, y, lengths_fault, starts_fault };
     // SAFETY: the caller's contract.
-    unsafe { cluster::<T, Packed, _, LANES, PACKS, STAGED>(&operands, &p, &Softmax) }
+    unsafe {
+        if const { STAGED > 0 } {
+            cluster::<T, Packed<true>, _, LANES, PACKS, STAGED>(&operands, &p, &Softmax);
+        } else {
+            cluster::<T, Packed, _, LANES, PACKS, STAGED>(&operands, &p, &Softmax);
+        }
+    }
 }
 
 /// [`cluster_row()`](fn@cluster_row) with a bias.
@@ -133,6 +139,7 @@ pub(super) unsafe fn cluster<
                     &row,
                     rank * LANES as u32 + thread,
                     size * LANES as u32,
+                    STAGED > 0,
                 );
             }
             ending.finish(operands, p, known, &share, End::Nan);

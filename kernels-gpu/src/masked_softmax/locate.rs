@@ -51,17 +51,17 @@ pub(crate) struct Row {
 }
 
 /// What a row's digits add up to for each operand.
-struct Indices {
+pub(super) struct Indices {
     x: i64,
     y: i64,
-    mask: i64,
+    pub mask: i64,
     lengths: i64,
     starts: i64,
     query: i64,
 }
 
 #[inline(always)]
-fn indices(p: &Params, row: u32) -> Indices {
+pub(super) fn indices(p: &Params, row: u32) -> Indices {
     let mut at = Indices {
         x: p.x_base,
         y: p.y_base,

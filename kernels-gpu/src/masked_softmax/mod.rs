@@ -17,6 +17,7 @@
 //! | [`row()`](fn@row), [`long_row()`](fn@long_row), [`row_bias()`](fn@row_bias) | held in registers | lanes of a warp, a warp or a block a row |
 //! | [`cluster_row()`](fn@cluster_row), [`cluster_row_bias()`](fn@cluster_row_bias) | held in the registers and the shared memory of a cluster (sm_90a) | up to 16 blocks a row |
 //! | [`streamed()`](fn@streamed), [`streamed_bias()`](fn@streamed_bias) | longer: read twice, the second time partly from L2 | a block a row |
+//! | [`mask_bits()`](fn@mask_bits) | a mask's own, turned into bits in front of rows that wait in shared memory | 32 columns a thread |
 //! | [`strided()`](fn@strided) | columns or masks with any stride, unaligned bases | a warp a row, element by element |
 //!
 //! Rows are read in the aligned 16-byte packs that cover them. Where a row begins or ends inside a pack, the rest of it,
@@ -35,6 +36,7 @@
 // A kernel takes what it takes.
 #![allow(clippy::too_many_arguments)]
 
+mod bit_masks;
 mod cluster_rows;
 mod cross_entropy;
 mod dropout;
@@ -53,6 +55,7 @@ mod strided_rows;
 mod wide_scores;
 
 pub use crate::exchange::MAX_CLUSTER;
+pub use bit_masks::*;
 pub use cluster_rows::*;
 pub use cross_entropy::*;
 pub use dropout::*;
@@ -76,6 +79,8 @@ pub mod mask_kind {
     pub const BIAS: u32 = 2;
     /// An f32, added after scaling.
     pub const BIAS_F32: u32 = 3;
+    /// A bit a column, set where it is kept: see [`mask_bits`](fn@super::mask_bits). Places count bits.
+    pub const BITS: u32 = 4;
 }
 
 /// What a launch of any of the kernels needs to know; computed by the host.

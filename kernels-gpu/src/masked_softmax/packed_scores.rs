@@ -1,17 +1,17 @@
-//! Scores held as x has them: no mask or a mask of bytes.
+//! Scores held as x has them: no mask, or one of bytes or of bits.
 
 use super::held::{Held, Normaliser, column};
 use super::locate::{Row, whole_columns};
-use super::{Exponent, Operands, Params, mask_kind};
+use super::{Exponent, Operands, Params, bit_masks, mask_kind};
 use cuda_std::bits;
 use cuda_std::prelude::*;
 
-/// Scores as x has them, still to be scaled: 16-bit scores stay packed.
+/// Scores as x has them, still to be scaled: 16-bit scores stay packed. Masks are of bytes, or with `BITS` of bits.
 #[derive(Clone, Copy)]
-pub(crate) struct Packed(pub(super) Pack);
+pub(crate) struct Packed<const BITS: bool = false>(pub(super) Pack);
 
-impl<T: Float> Held<T> for Packed {
-    /// A byte an element.
+impl<T: Float, const BITS: bool> Held<T> for Packed<BITS> {
+    /// A byte an element, or the first word's lowest bits.
     type Mask = [u32; 2];
     const EMPTY: Self = Packed([0; 4]);
     const BIASED: bool = false;
@@ -25,12 +25,14 @@ impl<T: Float> Held<T> for Packed {
         row: &Row,
         first: u32,
     ) -> [Self::Mask; PACKS] {
-        if p.mask_kind != mask_kind::BYTES {
+        if p.mask_kind != const { kind(BITS) } {
             return [[0; 2]; PACKS];
         }
         // SAFETY: the operands match.
         unsafe {
-            if p.mask_skewed == 0 {
+            if const { BITS } {
+                bit_masks::read::<T, LANES, PACKS>(operands.mask, row, first)
+            } else if p.mask_skewed == 0 {
                 read_alike::<T, LANES, PACKS>(operands.mask, p, row, first)
             } else {
                 read_skewed::<T, LANES, PACKS>(operands.mask, p, row, first)
@@ -61,10 +63,14 @@ impl<T: Float> Held<T> for Packed {
                 }
             }
         }
-        if p.mask_kind == mask_kind::BYTES {
+        if p.mask_kind == const { kind(BITS) } {
             for i in 0..PACKS {
                 let sign = |bytes| bits::nonzero_bytes(bytes) ^ (p.mask_invert & 0x8080_8080);
-                let signs = [sign(mask[i][0]), sign(mask[i][1])];
+                let signs = if const { BITS } {
+                    [bits::to_bytes(mask[i][0]), bits::to_bytes(mask[i][0] >> 4)]
+                } else {
+                    [sign(mask[i][0]), sign(mask[i][1])]
+                };
                 for w in 0..4 {
                     let kept = T::byte_mask(signs, w);
                     x[i][w] = bits::select(kept, x[i][w], T::NEG_INFINITY_WORD);
@@ -171,6 +177,11 @@ impl<T: Float> Held<T> for Packed {
         }
         pack
     }
+}
+
+/// The kind of mask that is read.
+const fn kind(bits: bool) -> u32 {
+    if bits { mask_kind::BITS } else { mask_kind::BYTES }
 }
 
 /// Masks of packs that begin at multiples of as many bytes: one load each.

@@ -367,7 +367,7 @@ unsafe fn warp_rows<T: Float, H: Held<T>, E: Ending<T>, const LANES: usize, cons
             store_joined::<T, H, _, LANES, PACKS>(ending.sink(operands), p, &row, number, held, &end);
         } else if is_nan {
             if ending.stores() {
-                store_nan_row(ending.sink(operands), operands, p, &row, lane, LANES as u32);
+                store_nan_row(ending.sink(operands), operands, p, &row, lane, LANES as u32, false);
             }
             ending.finish(operands, p, known, &share, End::Nan);
         } else {
@@ -487,7 +487,7 @@ unsafe fn block_row<T: Float, H: Held<T>, E: Ending<T>, const LANES: usize, cons
         let share = Share::of_row::<T>(&row, lane, LANES);
         if E::is_nan(known, total.sum) {
             if ending.stores() {
-                store_nan_row(ending.sink(operands), operands, p, &row, lane, LANES as u32);
+                store_nan_row(ending.sink(operands), operands, p, &row, lane, LANES as u32, false);
             }
             ending.finish(operands, p, known, &share, End::Nan);
         } else {

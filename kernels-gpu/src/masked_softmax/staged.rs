@@ -28,7 +28,7 @@ pub(super) struct Staged<'a, T, const LANES: usize, const PACKS: usize> {
     count: u32,
 }
 
-/// Where the masks of a thread's packs are not 0: a bit for each column, the first pack's lowest.
+/// The masks of a thread's packs: a bit for each column, the first pack's lowest.
 pub(super) type Masks = [u32; WORDS];
 
 impl<'a, T: Float, const LANES: usize, const PACKS: usize> Staged<'a, T, LANES, PACKS> {
@@ -74,7 +74,7 @@ impl<'a, T: Float, const LANES: usize, const PACKS: usize> Staged<'a, T, LANES, 
     pub unsafe fn read_masks(&self, operands: &Operands<T>) -> Masks {
         const { assert!(PACKS <= WORDS * AT_A_TIME, "a word for every few packs") };
         let mut masks = [0; WORDS];
-        if const { PACKS == 0 } || self.p.mask_kind != mask_kind::BYTES {
+        if const { PACKS == 0 } || self.p.mask_kind != mask_kind::BITS {
             return masks;
         }
         let mut i = 0;
@@ -84,14 +84,12 @@ impl<'a, T: Float, const LANES: usize, const PACKS: usize> Staged<'a, T, LANES, 
             // SAFETY: the caller's contract; packs beyond the slice have no kept columns.
             let read = unsafe {
                 let (p, row, first) = (self.p, self.row, self.number(i));
-                <Packed as Held<T>>::read_mask::<LANES, AT_A_TIME>(operands, p, row, first)
+                <Packed<true> as Held<T>>::read_mask::<LANES, AT_A_TIME>(operands, p, row, first)
             };
             let mut word = 0;
             for pack in 0..AT_A_TIME {
-                for four in 0..T::PER_PACK / 4 {
-                    let set = bits::of_bytes(bits::nonzero_bytes(read[pack][four]));
-                    word |= set << (pack * T::PER_PACK + 4 * four);
-                }
+                let of_pack = read[pack][0] & const { (1 << T::PER_PACK) - 1 };
+                word |= of_pack << (pack * T::PER_PACK);
             }
             masks = [masks[1], masks[2], word];
             i += AT_A_TIME as u32;
@@ -115,7 +113,7 @@ impl<'a, T: Float, const LANES: usize, const PACKS: usize> Staged<'a, T, LANES, 
             let mut most = f32::NEG_INFINITY;
             let mut i = 0;
             while i < self.count {
-                let mask = [bits::to_bytes(word), bits::to_bytes(word >> 4)];
+                let mask = [word, 0];
                 word >>= T::PER_PACK;
                 if i % AT_A_TIME as u32 == AT_A_TIME as u32 - 1 {
                     (word, next, last) = (next, last, 0);
@@ -124,8 +122,9 @@ impl<'a, T: Float, const LANES: usize, const PACKS: usize> Staged<'a, T, LANES, 
                 if row.keeps_some::<T>(self.column(i)) {
                     x = self.slots.get_pack(self.slot(i));
                 }
-                let held = <Packed as Held<T>>::prepare::<LANES, 1>([x], [mask], p, row, self.number(i));
-                most = float::max_nan(most, max_of::<T, Packed, 1>(&held));
+                let held =
+                    <Packed<true> as Held<T>>::prepare::<LANES, 1>([x], [mask], p, row, self.number(i));
+                most = float::max_nan(most, max_of::<T, Packed<true>, 1>(&held));
                 self.slots.set_pack(self.slot(i), held[0].0);
                 i += 1;
             }
@@ -143,8 +142,10 @@ impl<'a, T: Float, const LANES: usize, const PACKS: usize> Staged<'a, T, LANES, 
         while i < self.count {
             // SAFETY: the thread's own packs.
             unsafe {
-                let (first, mut held) = (self.number(i), [Packed(self.slots.get_pack(self.slot(i)))]);
-                sum = exponentiate::<T, Packed, LANES, 1>(&mut held, self.p, self.row, first, maximum, sum);
+                let (first, mut held) = (self.number(i), [Packed::<true>(self.slots.get_pack(self.slot(i)))]);
+                sum = exponentiate::<T, Packed<true>, LANES, 1>(
+                    &mut held, self.p, self.row, first, maximum, sum,
+                );
                 // Scores of 16 bits are kept as they are.
                 if const { T::PER_WORD == 1 } {
                     self.slots.set_pack(self.slot(i), held[0].0);
@@ -165,8 +166,15 @@ impl<'a, T: Float, const LANES: usize, const PACKS: usize> Staged<'a, T, LANES, 
         while i < self.count {
             // SAFETY: the thread's own packs.
             unsafe {
-                let held = [Packed(self.slots.get_pack(self.slot(i)))];
-                store_packs::<T, Packed, _, LANES, 1>(sink, self.p, self.row, self.number(i), held, end);
+                let held = [Packed::<true>(self.slots.get_pack(self.slot(i)))];
+                store_packs::<T, Packed<true>, _, LANES, 1>(
+                    sink,
+                    self.p,
+                    self.row,
+                    self.number(i),
+                    held,
+                    end,
+                );
             }
             i += 1;
         }

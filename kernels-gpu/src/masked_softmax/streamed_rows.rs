@@ -90,7 +90,7 @@ pub(super) unsafe fn stream<T: Float, H: Held<T>, E: Ending<T>, const LANES: usi
         let share = Share::of_row::<T>(&row, thread, LANES);
         if E::is_nan(known, total.sum) {
             if ending.stores() {
-                store_nan_row(ending.sink(operands), operands, p, &row, thread, LANES as u32);
+                store_nan_row(ending.sink(operands), operands, p, &row, thread, LANES as u32, false);
             }
             ending.finish(operands, p, known, &share, End::Nan);
             return;

@@ -56,7 +56,7 @@ pub(super) unsafe fn stride<T: Float, E: Ending<T>>(operands: &Operands<T>, p: &
         let share = Share { unit: 1, ..Share::of_row::<T>(&row, lane, warp::SIZE as usize) };
         if E::is_nan(known, total.sum) {
             if ending.stores() {
-                store_nan_row(ending.sink(operands), operands, p, &row, lane, warp::SIZE);
+                store_nan_row(ending.sink(operands), operands, p, &row, lane, warp::SIZE, false);
             }
             ending.finish(operands, p, known, &share, End::Nan);
             return;

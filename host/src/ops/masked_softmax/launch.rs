@@ -2,7 +2,7 @@
 
 use super::plan::{Alignment, Choice, Plan, Target};
 use super::problem::{MaskForm, Problem, RowDimension};
-use super::{Mask, MaskedSoftmax, packed};
+use super::{Mask, MaskedSoftmax, mask_bits, packed};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -115,6 +115,12 @@ where
     // SAFETY: the views have the types that `Problem` checked.
     let (mask_view, lengths_view, starts_view) = unsafe {
         (Global::from_raw(raw(&mask)?), Global::from_raw(raw(&lengths)?), Global::from_raw(raw(&starts)?))
+    };
+    let of_bits = plan.mask_bits.then(|| mask_bits::of::<T>(problem, plan, device, mask_view)).transpose()?;
+    let (problem, mask_view) = match &of_bits {
+        // SAFETY: kernels of this plan read bits where others read bytes.
+        Some((bits, problem)) => (problem, unsafe { Global::from_raw(bits.raw_view()?) }),
+        None => (problem, mask_view),
     };
     let (x_view, y_view) = (x.view::<T>()?, y.view_mut::<T>()?);
     let faults = (fault(&lengths_slot), fault(&starts_slot));
@@ -280,7 +286,7 @@ fn params<T: Float>(problem: &Problem, plan: Plan, piece: &Piece) -> Params {
         dims,
         x_base: piece.base.x,
         y_base: piece.base.y,
-        mask_base: piece.base.mask,
+        mask_base: piece.base.mask + if plan.mask_bits { i64::from(kernels::FIRST_BIT) } else { 0 },
         lengths_base: piece.base.lengths,
         starts_base: piece.base.starts,
         query_base: piece.base.query,
@@ -295,6 +301,7 @@ fn params<T: Float>(problem: &Problem, plan: Plan, piece: &Piece) -> Params {
         cols: problem.cols as u32,
         mask_kind: match problem.mask {
             MaskForm::None => mask_kind::NONE,
+            MaskForm::Keep | MaskForm::Drop if plan.mask_bits => mask_kind::BITS,
             MaskForm::Keep | MaskForm::Drop => mask_kind::BYTES,
             MaskForm::Bias(dtype) if dtype == problem.dtype => mask_kind::BIAS,
             MaskForm::Bias(_) => mask_kind::BIAS_F32,

@@ -5,6 +5,7 @@
 
 mod dropout;
 mod launch;
+mod mask_bits;
 mod packed;
 mod plan;
 mod problem;
@@ -163,7 +164,8 @@ pub fn masked_softmax(x: &Tensor, parameters: &MaskedSoftmax) -> Result<Tensor> 
 }
 
 /// [`masked_softmax`] into a contiguous tensor of x's shape, type and device, which must not overlap x or
-/// the mask. Captured in a graph this allocates nothing, unless the mask is [`Mask::Packed`], whose lengths are worked out first.
+/// the mask. Captured in a graph this allocates nothing, unless the mask is [`Mask::Packed`], whose lengths are worked out first, or
+/// one of bytes for rows of many thousands of columns, which is turned into bits.
 pub fn masked_softmax_into(x: &Tensor, parameters: &MaskedSoftmax, y: &Tensor) -> Result<()> {
     into(x, parameters, y, None)
 }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::problem::{KernelSet, Problem};
+use super::mask_bits;
+use super::problem::{KernelSet, MaskForm, Problem};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -79,6 +80,8 @@ pub struct Plan {
     pub ragged: bool,
     /// Whether the masks of packs may start at any byte.
     pub mask_skewed: bool,
+    /// Whether masks of bytes are turned into bits first.
+    pub mask_bits: bool,
 }
 
 impl fmt::Display for Plan {
@@ -101,6 +104,9 @@ impl fmt::Display for Plan {
         }
         if self.mask_skewed {
             write!(f, "; masks may start at any byte")?;
+        }
+        if self.mask_bits {
+            write!(f, "; masks are turned into bits first")?;
         }
         Ok(())
     }
@@ -183,6 +189,7 @@ impl Plan {
                 rows_per_block,
                 ragged,
                 mask_skewed,
+                mask_bits: false,
             })
         };
         // Where both serve, the long kernels are faster.
@@ -202,12 +209,14 @@ impl Plan {
                 rows_per_block: 1,
                 ragged,
                 mask_skewed,
+                mask_bits: false,
             })
         };
-        // Shared memory holds more, but what is there is gone through pack by pack: masked rows do without, where masks lie well, as
-        // long as they can.
+        // Shared memory holds more, but what is there is gone through pack by pack, and masks become bits for it: masked rows do
+        // without, where masks lie well, as long as they can.
         let masked = !problem.is_unmasked();
         let plain_masks = !ragged && !mask_skewed;
+        let (has_mask, as_bits) = (problem.mask != MaskForm::None, mask_bits::serve(problem));
         let staged = move |shape: &RowShape| shape.staged > 0;
         // Of masked 16-bit rows, the larger blocks before the smallest, of which twice as many have to agree.
         let smallest_later = masked && pack == 8 && clusters.len() > 1;
@@ -221,14 +230,17 @@ impl Plan {
                 let shared_out = packs.div_ceil(blocks).next_multiple_of(32);
                 let slice = if staged(shape) { shared_out } else { shape.capacity() } as u32;
                 let choice = Choice::Cluster { index, blocks: blocks as u32, slice };
-                let serves =
-                    blocks <= kernels::MAX_CLUSTER as usize && (staged(shape) || bias || plain_masks);
-                serves.then_some(Plan { choice, rows_per_block: 1, ragged, mask_skewed })
+                let fits = if staged(shape) { as_bits } else { bias || plain_masks };
+                let mask_bits = staged(shape) && has_mask;
+                let mask_skewed = mask_skewed && !mask_bits;
+                let serves = blocks <= kernels::MAX_CLUSTER as usize && fits;
+                serves.then_some(Plan { choice, rows_per_block: 1, ragged, mask_skewed, mask_bits })
             })
         };
-        let staged_first = !masked || packs > LONGEST_MASKED;
+        let staged_first = !masked || packs >= MASKED_IN_BOTH;
         let clusters = clusters_of(staged_first).chain(clusters_of(!staged_first));
-        let streamed = Plan { choice: Choice::Streamed, rows_per_block: 1, ragged, mask_skewed };
+        let streamed =
+            Plan { choice: Choice::Streamed, rows_per_block: 1, ragged, mask_skewed, mask_bits: false };
         // f32 rows without a mask stream better from the fewer blocks of a kernel for longer rows, which has them half filled.
         let half = plain && pack == 4 && packs > 768;
         let long_rows = move |now: bool| long(false).filter(move |_| now);
@@ -239,11 +251,12 @@ impl Plan {
     }
 }
 
-/// Packs of a masked row that clusters hold best in registers alone.
-const LONGEST_MASKED: usize = 1 << 16;
+/// Packs from which a masked row is best held in shared memory, too, by clusters.
+const MASKED_IN_BOTH: usize = 1 << 16;
 
 /// The kernel that serves everything: four warps a block, a row each.
-const STRIDED: Plan = Plan { choice: Choice::Strided, rows_per_block: 4, ragged: false, mask_skewed: false };
+const STRIDED: Plan =
+    Plan { choice: Choice::Strided, rows_per_block: 4, ragged: false, mask_skewed: false, mask_bits: false };
 
 /// How rows and masks lie to packs.
 #[derive(Clone, Copy)]
