@@ -30,7 +30,7 @@ fn own_rows(problem: &Problem) -> impl Iterator<Item = &RowDimension> {
 pub fn serve(problem: &Problem) -> bool {
     match problem.mask {
         MaskForm::None => true,
-        MaskForm::Keep | MaskForm::Drop => words(problem) < MAX_WORDS && problem.row_count() < MAX_WORDS,
+        MaskForm::Keep | MaskForm::Drop => words(problem) < MAX_WORDS,
         MaskForm::Bias(_) => false,
     }
 }
@@ -52,7 +52,7 @@ pub fn of<T: Element + Float>(
     let params = params_of_all::<T>(&own, Plan { mask_bits: false, ..plan });
     // SAFETY: the mask is the problem's, whose layout the plan has checked; a word for each thread of the grid that has one.
     unsafe { device.launch(kernel, grid, (mask, bits.view_mut::<u32>()?, divisor, params))? };
-    let mut of_bits = problem.clone();
+    let mut of_bits = Problem { mask_reach: words as usize * u32::BITS as usize, ..problem.clone() };
     let mut step = of_row as isize * u32::BITS as isize;
     for dim in of_bits.rows.iter_mut().rev().filter(|dim| dim.mask != 0) {
         dim.mask = step;

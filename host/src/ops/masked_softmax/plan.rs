@@ -213,7 +213,7 @@ impl Plan {
             })
         };
         // Shared memory holds more, but what is there is gone through pack by pack, and masks become bits for it: masked rows do
-        // without, where masks lie well, as long as they can.
+        // without, where masks lie well, below [`MASKED_IN_BOTH`] packs.
         let masked = !problem.is_unmasked();
         let plain_masks = !ragged && !mask_skewed;
         let (has_mask, as_bits) = (problem.mask != MaskForm::None, mask_bits::serve(problem));
@@ -237,22 +237,28 @@ impl Plan {
                 serves.then_some(Plan { choice, rows_per_block: 1, ragged, mask_skewed, mask_bits })
             })
         };
-        let staged_first = !masked || packs >= MASKED_IN_BOTH;
+        let staged_first = !masked || packs > MASKED_IN_BOTH || (has_mask && packs == MASKED_IN_BOTH);
         let clusters = clusters_of(staged_first).chain(clusters_of(!staged_first));
         let streamed =
             Plan { choice: Choice::Streamed, rows_per_block: 1, ragged, mask_skewed, mask_bits: false };
         // f32 rows without a mask stream better from the fewer blocks of a kernel for longer rows, which has them half filled.
         let half = plain && pack == 4 && packs > 768;
         let long_rows = move |now: bool| long(false).filter(move |_| now);
-        // A row for a whole multiprocessor is best without a mask.
+        // A row for a whole multiprocessor is best without a mask, or where there are few.
         let whole = move |now: bool| long(true).filter(move |_| now);
+        let alone = plain || (has_mask && !plain_masks && problem.row_count() <= FEW);
         let held = long_rows(half).chain(rows(before)).chain(long_rows(!half)).chain(rows(after));
-        visit(&mut held.chain(whole(plain)).chain(clusters).chain(whole(!plain)).chain([streamed, strided]))
+        visit(&mut held.chain(whole(alone)).chain(clusters).chain(whole(!alone)).chain([streamed, strided]))
     }
 }
 
-/// Packs from which a masked row is best held in shared memory, too, by clusters.
+/// Packs from which a row with a mask of bytes is best held in shared memory, too, by clusters; of other masked rows the most that
+/// are best held in registers alone.
 const MASKED_IN_BOTH: usize = 1 << 16;
+
+/// Rows of which each has a multiprocessor nearly to itself: a block for each, which reads bytes, is faster then than clusters with
+/// bits.
+const FEW: u64 = 256;
 
 /// The kernel that serves everything: four warps a block, a row each.
 const STRIDED: Plan =
