@@ -195,8 +195,11 @@ fn explain_tells_the_kernel_and_what_is_copied() {
     assert!(text.contains("; softmax row ") && text.contains("rows in registers"), "{text}");
     let text = explain(&["masked_softmax", "4096", "128", "--mask", "lengths"]);
     assert!(text.starts_with("masked_softmax 4096x128 f32: row "), "{text}");
-    let text = explain(&["masked_softmax", "64", "50257", "--dtype", "bf16", "--mask", "keep"]);
+    let text = explain(&["masked_softmax", "512", "50257", "--dtype", "bf16", "--mask", "keep"]);
     assert!(text.contains(" cluster_row ") && text.contains("; 1 row a cluster, which may start"), "{text}");
+    assert!(text.contains("; masks are turned into bits first"), "{text}");
+    let text = explain(&["masked_softmax", "64", "50257", "--dtype", "bf16", "--mask", "keep"]);
+    assert!(text.contains(" long_row ") && text.contains("; 1 row a block, which may start"), "{text}");
     let output = warpwright(["explain", "matmul", "1", "2"]);
     assert_eq!((output.status.code(), stderr(&output).lines().count()), (Some(2), 1));
     let most = usize::MAX.to_string();
