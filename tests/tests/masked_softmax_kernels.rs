@@ -15,13 +15,25 @@ const LENGTHS: [usize; 7] = [1, 5, 24, 64, 250, 1000, 2051];
 
 /// Three rows of which the first is plain, the second has a NaN and the third is mostly -inf.
 fn rows(device: &Device, dtype: DType, cols: usize, random: &mut Random) -> Result<Tensor> {
-    let mut values = random.floats(3 * cols, -8.0, 8.0);
-    values[cols + random.below(cols as u64) as usize] = f32::NAN;
-    values[2 * cols..]
-        .iter_mut()
-        .filter(|_| random.below(5) > 0)
-        .for_each(|value| *value = f32::NEG_INFINITY);
-    floats(device, dtype, &[3, cols], &values)
+    many_rows(device, dtype, [3, cols], random)
+}
+
+/// Rows of which each third is plain, has a NaN, or is mostly -inf.
+fn many_rows(
+    device: &Device,
+    dtype: DType,
+    [count, cols]: [usize; 2],
+    random: &mut Random,
+) -> Result<Tensor> {
+    let mut values = random.floats(count * cols, -8.0, 8.0);
+    for (number, row) in values.chunks_mut(cols).enumerate() {
+        match number % 3 {
+            0 => {}
+            1 => row[random.below(cols as u64) as usize] = f32::NAN,
+            _ => row.iter_mut().filter(|_| random.below(5) > 0).for_each(|value| *value = f32::NEG_INFINITY),
+        }
+    }
+    floats(device, dtype, &[count, cols], &values)
 }
 
 on_each_device! {
@@ -84,6 +96,32 @@ on_each_device! {
                 }
             }
         }
+        Ok(())
+    }
+
+    fn rows_that_are_spread_take_turns(device: &Device) -> Result<()> {
+        let mut number = 0;
+        for (dtype, cols) in DTYPES.into_iter().flat_map(|dtype| [600, 1027, 2048].map(|cols| (dtype, cols))) {
+            let mut random = Random::new(cols as u64);
+            let x = many_rows(device, dtype, [25, cols], &mut random)?;
+            for (case, form) in Form::ALL.into_iter().enumerate() {
+                let masking = form.random(device, dtype, cols, &[25, cols], &mut random)?;
+                let causal = (case % 3 == 2).then_some(Causal::Offset(cols as i32 - 20));
+                let parameters =
+                    MaskedSoftmax { scale: [0.7, -1.0, 0.0][case % 3], mask: masking.mask(), causal };
+                let want = reference::masked_softmax(&x, &parameters)?;
+                for plan in candidates(&x, &parameters)? {
+                    let Choice::Spread { spread, .. } = plan.choice else { continue };
+                    assert!(spread.groups == 7 && spread.blocks > 1, "{plan}");
+                    number += 1;
+                    // The CPU takes turns.
+                    if device.is_cuda() || number % 5 == 0 {
+                        check_by(plan.choice, &want, &x, &parameters, &format!("{form:?}"))?;
+                    }
+                }
+            }
+        }
+        assert!(number > 0 || device.is_cuda());
         Ok(())
     }
 

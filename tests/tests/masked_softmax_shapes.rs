@@ -8,14 +8,17 @@ use std::collections::BTreeSet;
 
 use half::{bf16, f16};
 use kernels_gpu::masked_softmax::{self as kernels, MAX_CLUSTER};
-use softmax::{Form, check, scores};
+use softmax::{Form, check, check_by, scores};
 use warpwright::ops::masked_softmax::{Causal, Choice, candidates, explain};
 use warpwright::ops::{self, Mask, MaskedSoftmax};
-use warpwright::{DType, Desc, Device, Result};
+use warpwright::{DType, Desc, Device, Result, reference};
 use warpwright_tests::{DTYPES, Random, floats, on_each_device};
 
 /// Instances of `cluster_row` that hold rows in registers alone; the first ones.
 const CLUSTERS_OF_REGISTERS: usize = 3;
+
+/// Instances for rows that are spread.
+const SPREAD: usize = 2;
 
 /// Columns that each instance of a table holds, with the elements of a pack.
 struct Table {
@@ -167,8 +170,12 @@ on_each_device! {
             let form = if bias { Form::BiasF32 } else { Form::Drop };
             let masking = form.random(device, dtype, cols, &[cols], &mut random)?;
             let parameters = MaskedSoftmax { scale: -0.5, mask: masking.mask(), causal: None };
-            assert_eq!(explain(&x, &parameters)?.choice, Choice::Streamed, "{cols}");
-            check(&x, &parameters, "streamed")?;
+            let choice = explain(&x, &parameters)?.choice;
+            assert!(if bias { choice == Choice::Streamed } else { matches!(choice, Choice::Spread { .. }) }, "{cols}");
+            let want = reference::masked_softmax(&x, &parameters)?;
+            for choice in [choice, Choice::Streamed] {
+                check_by(choice, &want, &x, &parameters, &format!("{choice:?}"))?;
+            }
         }
         Ok(())
     }
@@ -239,6 +246,7 @@ fn the_lengths_reach_every_instance_of_every_table() -> Result<()> {
                     Choice::Row { index } => _ = reached.insert(("row", index, plan.ragged)),
                     Choice::LongRow { index } => _ = reached.insert(("long row", index, plan.ragged)),
                     Choice::Cluster { index, .. } => _ = reached.insert(("cluster", index, plan.ragged)),
+                    Choice::Spread { index, .. } => _ = reached.insert(("spread", index, plan.ragged)),
                     Choice::Streamed | Choice::Strided => {}
                 }
                 assert!(
@@ -252,6 +260,7 @@ fn the_lengths_reach_every_instance_of_every_table() -> Result<()> {
         let of = |name, count| (0..count).flat_map(move |index| [(name, index, false), (name, index, true)]);
         let want = of("row", table.rows.len())
             .chain(of("long row", table.long_rows.len()))
+            .chain(of("spread", if bias { 0 } else { SPREAD }))
             .chain(
                 of("cluster", table.clusters.len()).filter(|&(_, index, ragged)| !ragged || crooked(index)),
             )

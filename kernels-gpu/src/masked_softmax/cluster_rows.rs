@@ -12,8 +12,9 @@ use super::packed_scores::Packed;
 use super::register_rows::{Partial, exponentiate, load_packs, max_of, store_packs};
 use super::staged::Staged;
 use super::wide_scores::Wide;
-use super::{Operands, Params};
+use super::{Operands, Params, mask_kind};
 use crate::exchange::Exchange;
+use cuda_std::dependent;
 use cuda_std::prelude::*;
 
 /// Rows of at most `p.slice` packs times the cluster's size; a thread has `PACKS` packs of a slice in registers and up to
@@ -22,7 +23,8 @@ use cuda_std::prelude::*;
 /// # Safety
 /// As [`row()`](fn@super::row); the grid has one cluster a row, and a block 16·`LANES` bytes of dynamic shared memory for
 /// each of a thread's packs beyond `PACKS`. Where `STAGED` is 0, slices are `LANES·PACKS` packs, rows not ragged and masks not
-/// skewed; else masks are of bits.
+/// skewed; else masks are of bits, which [`mask_bits()`](fn@super::mask_bits) writes in a launch ahead, with nothing but launches of this
+/// kernel in between.
 #[kernel(
     family = "masked_softmax_hopper",
     types = [f32, f16, bf16],
@@ -108,13 +110,22 @@ pub(super) unsafe fn cluster<
     let first = rank * packs + thread;
     // SAFETY: the caller's contract.
     unsafe {
+        // Masks become bits in the launch ahead, which lets this one start when whatever is ahead of itself is done: scores may be on
+        // their way while it still runs. Without these the loader would put the wait here.
+        let awaits_masks = const { H::BITS } && p.mask_kind == mask_kind::BITS;
+        if const { H::BITS } && !awaits_masks {
+            dependent::wait();
+        }
         let exchange = Exchange::<LANES, 2>::begin();
         let (known, row) = ending.begin(p, number, locate(operands, p, number));
         let slice = if const { STAGED == 0 } { row } else { row.slice::<T>(rank * packs, packs) };
         let beyond = packs.saturating_sub(in_registers);
         let staged = Staged::<T, LANES, STAGED>::begin(operands, p, &slice, first + in_registers, beyond);
+        if awaits_masks {
+            dependent::wait();
+        }
         // While the copies are under way.
-        let masks = staged.read_masks(operands);
+        let masks = staged.ask_masks(operands);
         let mut held = load_packs::<T, H, LANES, PACKS>(operands, p, &slice, first);
         let mine = if const { STAGED == 0 } {
             Partial::of_held::<T, H, LANES, PACKS>(&mut held, p, &slice, first)
@@ -139,7 +150,7 @@ pub(super) unsafe fn cluster<
                     &row,
                     rank * LANES as u32 + thread,
                     size * LANES as u32,
-                    STAGED > 0,
+                    H::BITS,
                 );
             }
             ending.finish(operands, p, known, &share, End::Nan);

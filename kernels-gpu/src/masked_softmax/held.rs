@@ -43,6 +43,8 @@ pub(crate) trait Held<T: Float>: Copy {
     fn exponentiate(&mut self, exponent: Exponent, maximum: f32, start: f32) -> f32;
     /// [`Self::exponentiate`] with `shift` from [`Exponent::shift`], where the type has a shorter way.
     fn exponentiate_by(&mut self, exponent: Exponent, shift: f32, start: f32) -> f32;
+    /// Whether a mask is of bits.
+    const BITS: bool = false;
     /// Whether there may be a bias.
     const BIASED: bool;
     /// Whether `exponentiate_by` may be used.

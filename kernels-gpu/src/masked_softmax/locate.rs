@@ -52,7 +52,7 @@ pub(crate) struct Row {
 
 /// What a row's digits add up to for each operand.
 pub(super) struct Indices {
-    x: i64,
+    pub x: i64,
     y: i64,
     pub mask: i64,
     lengths: i64,
@@ -158,6 +158,45 @@ impl Row {
             stop: end,
             low: self.low + first,
             high: self.high + first,
+        }
+    }
+
+    /// Writes the row to three packs of shared memory from word `at` on.
+    ///
+    /// # Safety
+    /// They are there, from a multiple of 16 bytes on, and nothing else touches them.
+    #[inline(always)]
+    pub unsafe fn keep(&self, words: Shared<u32>, at: u32) {
+        let halves = |number: i64| [number as u32, (number >> 32) as u32];
+        let ([x, x_high], [y, y_high], [mask, mask_high]) =
+            (halves(self.x), halves(self.y), halves(self.mask));
+        // SAFETY: the caller's contract.
+        unsafe {
+            words.set_pack(at, [x, x_high, y, y_high]);
+            words.set_pack(at + 4, [mask, mask_high, self.first as u32, self.end as u32]);
+            words.set_pack(at + 8, [self.stop as u32, self.low as u32, self.high as u32, 0]);
+        }
+    }
+
+    /// The row that [`Row::keep`] wrote.
+    ///
+    /// # Safety
+    /// It has, and nothing else writes.
+    #[inline(always)]
+    pub unsafe fn kept(words: Shared<u32>, at: u32) -> Row {
+        // SAFETY: the caller's contract.
+        let [places, more, bounds] =
+            unsafe { [words.get_pack(at), words.get_pack(at + 4), words.get_pack(at + 8)] };
+        let number = |low: u32, high: u32| (low as u64 | (high as u64) << 32) as i64;
+        Row {
+            x: number(places[0], places[1]),
+            y: number(places[2], places[3]),
+            mask: number(more[0], more[1]),
+            first: more[2] as i32,
+            end: more[3] as i32,
+            stop: bounds[0] as i32,
+            low: bounds[1] as i32,
+            high: bounds[2] as i32,
         }
     }
 

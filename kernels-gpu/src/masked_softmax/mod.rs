@@ -10,14 +10,15 @@
 //! y: the same shape, contiguous. Maximum and sum in f32.
 //!
 //! Floor: each kept x and mask byte once and each y once, at the copy rate. Packs
-//! without a column inside `starts..lengths` and the causal limit are never read.
+//! without a column inside `starts..lengths` and the causal limit are never read, but for masks that become bits first.
 //!
 //! | kernel | rows it serves | launch |
 //! | --- | --- | --- |
 //! | [`row()`](fn@row), [`long_row()`](fn@long_row), [`row_bias()`](fn@row_bias) | held in registers | lanes of a warp, a warp or a block a row |
 //! | [`cluster_row()`](fn@cluster_row), [`cluster_row_bias()`](fn@cluster_row_bias) | held in the registers and the shared memory of a cluster (sm_90a) | up to 16 blocks a row |
+//! | [`spread_row()`](fn@spread_row) | held in the shared memory of blocks that stay (sm_90a), several at a time | up to all multiprocessors a row |
 //! | [`streamed()`](fn@streamed), [`streamed_bias()`](fn@streamed_bias) | longer: read twice, the second time partly from L2 | a block a row |
-//! | [`mask_bits()`](fn@mask_bits) | a mask's own, turned into bits in front of rows that wait in shared memory | 32 columns a thread |
+//! | [`mask_bits()`](fn@mask_bits) | a mask's own, turned into bits in front of rows that wait in shared memory | 32 bytes a thread |
 //! | [`strided()`](fn@strided) | columns or masks with any stride, unaligned bases | a warp a row, element by element |
 //!
 //! Rows are read in the aligned 16-byte packs that cover them. Where a row begins or ends inside a pack, the rest of it,
@@ -49,6 +50,7 @@ mod locate;
 mod nan_row;
 mod packed_scores;
 mod register_rows;
+mod spread_rows;
 mod staged;
 mod streamed_rows;
 mod strided_rows;
@@ -64,6 +66,7 @@ pub(crate) use held::finite_or_zero;
 pub(crate) use locate::bound;
 pub use locate::{MAX_ROW_DIMS, RowDim};
 pub use register_rows::*;
+pub use spread_rows::*;
 pub use streamed_rows::*;
 pub use strided_rows::*;
 

@@ -1,8 +1,9 @@
 //! Scores held as x has them: no mask, or one of bytes or of bits.
 
+use super::bit_masks::WarpBits;
 use super::held::{Held, Normaliser, column};
 use super::locate::{Row, whole_columns};
-use super::{Exponent, Operands, Params, bit_masks, mask_kind};
+use super::{Exponent, Operands, Params, mask_kind};
 use cuda_std::bits;
 use cuda_std::prelude::*;
 
@@ -14,6 +15,7 @@ impl<T: Float, const BITS: bool> Held<T> for Packed<BITS> {
     /// A byte an element, or the first word's lowest bits.
     type Mask = [u32; 2];
     const EMPTY: Self = Packed([0; 4]);
+    const BITS: bool = BITS;
     const BIASED: bool = false;
     const SHIFTS: bool = T::PER_WORD == 2;
     const RECOMPUTES: bool = T::PER_WORD == 2;
@@ -31,7 +33,7 @@ impl<T: Float, const BITS: bool> Held<T> for Packed<BITS> {
         // SAFETY: the operands match.
         unsafe {
             if const { BITS } {
-                bit_masks::read::<T, LANES, PACKS>(operands.mask, row, first)
+                WarpBits::ask::<T, LANES, PACKS>(operands.mask, row, first).of_packs::<T, PACKS>()
             } else if p.mask_skewed == 0 {
                 read_alike::<T, LANES, PACKS>(operands.mask, p, row, first)
             } else {

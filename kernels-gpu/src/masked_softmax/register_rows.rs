@@ -393,6 +393,18 @@ impl Partial {
     /// Nothing yet.
     pub const EMPTY: Partial = Partial { maximum: f32::NEG_INFINITY, sum: 0.0 };
 
+    /// In one word, which is not 0: a sum of nothing belongs to −∞, and any other is at least 1.
+    #[inline(always)]
+    pub fn word(self) -> u64 {
+        self.maximum.to_bits() as u64 | (self.sum.to_bits() as u64) << 32
+    }
+
+    /// From [`Self::word`].
+    #[inline(always)]
+    pub fn of_word(word: u64) -> Partial {
+        Partial { maximum: f32::from_bits(word as u32), sum: f32::from_bits((word >> 32) as u32) }
+    }
+
     /// Combines one partial of each lane over the warp.
     #[inline(always)]
     pub fn over_warp(self, p: &Params) -> Partial {
@@ -487,7 +499,7 @@ unsafe fn block_row<T: Float, H: Held<T>, E: Ending<T>, const LANES: usize, cons
         let share = Share::of_row::<T>(&row, lane, LANES);
         if E::is_nan(known, total.sum) {
             if ending.stores() {
-                store_nan_row(ending.sink(operands), operands, p, &row, lane, LANES as u32, false);
+                store_nan_row(ending.sink(operands), operands, p, &row, lane, LANES as u32, H::BITS);
             }
             ending.finish(operands, p, known, &share, End::Nan);
         } else {

@@ -1,21 +1,17 @@
 //! The part of a slice of a row that waits in shared memory, beside the part in registers.
 //!
 //! Each thread copies, waits for and reads its own packs, so there is no barrier. Their masks come while the copies are under way, and
-//! wait in registers as a bit a column: read when the copies are there, they would be waited for one after another.
+//! wait in registers as a bit a column: read when the copies are there, they would be waited for once more.
 
+use super::bit_masks::WarpBits;
 use super::ending::Sink;
 use super::held::{Held, Normaliser, column};
 use super::locate::Row;
 use super::packed_scores::Packed;
 use super::register_rows::{exponentiate, max_of, store_packs};
 use super::{Operands, Params, mask_kind};
+use cuda_std::async_copy;
 use cuda_std::prelude::*;
-use cuda_std::{async_copy, bits};
-
-/// Packs whose masks are read at a time, and have a word for their bits.
-const AT_A_TIME: usize = 4;
-/// Words of bits.
-const WORDS: usize = 3;
 
 /// At most `PACKS` packs of a thread, `LANES` apart, from number `first` of the row on. They are gone through one by one
 /// in loops that are not unrolled: registers are for the other part.
@@ -27,9 +23,6 @@ pub(super) struct Staged<'a, T, const LANES: usize, const PACKS: usize> {
     /// Packs of each thread.
     count: u32,
 }
-
-/// The masks of a thread's packs: a bit for each column, the first pack's lowest.
-pub(super) type Masks = [u32; WORDS];
 
 impl<'a, T: Float, const LANES: usize, const PACKS: usize> Staged<'a, T, LANES, PACKS> {
     /// Begins to copy those that have kept columns; `packs` are all threads' together.
@@ -66,35 +59,17 @@ impl<'a, T: Float, const LANES: usize, const PACKS: usize> Staged<'a, T, LANES, 
         }
     }
 
-    /// The masks of all packs.
+    /// Asks for the masks of all packs.
     ///
     /// # Safety
     /// As [`Staged::begin`].
     #[inline(always)]
-    pub unsafe fn read_masks(&self, operands: &Operands<T>) -> Masks {
-        const { assert!(PACKS <= WORDS * AT_A_TIME, "a word for every few packs") };
-        let mut masks = [0; WORDS];
+    pub unsafe fn ask_masks(&self, operands: &Operands<T>) -> WarpBits {
         if const { PACKS == 0 } || self.p.mask_kind != mask_kind::BITS {
-            return masks;
+            return WarpBits::NONE;
         }
-        let mut i = 0;
-        while i < const { (WORDS * AT_A_TIME) as u32 } {
-            // Registers are for few loads at a time.
-            bits::no_unroll();
-            // SAFETY: the caller's contract; packs beyond the slice have no kept columns.
-            let read = unsafe {
-                let (p, row, first) = (self.p, self.row, self.number(i));
-                <Packed<true> as Held<T>>::read_mask::<LANES, AT_A_TIME>(operands, p, row, first)
-            };
-            let mut word = 0;
-            for pack in 0..AT_A_TIME {
-                let of_pack = read[pack][0] & const { (1 << T::PER_PACK) - 1 };
-                word |= of_pack << (pack * T::PER_PACK);
-            }
-            masks = [masks[1], masks[2], word];
-            i += AT_A_TIME as u32;
-        }
-        masks
+        // SAFETY: the caller's contract; packs beyond the slice have no kept columns.
+        unsafe { WarpBits::ask::<T, LANES, PACKS>(operands.mask, self.row, self.first) }
     }
 
     /// Waits, flips signs, applies masks, and gives the largest score; NaN wins.
@@ -102,7 +77,7 @@ impl<'a, T: Float, const LANES: usize, const PACKS: usize> Staged<'a, T, LANES, 
     /// # Safety
     /// As [`Staged::begin`]; once, before the other methods.
     #[inline(always)]
-    pub unsafe fn prepare(&self, [mut word, mut next, mut last]: Masks) -> f32 {
+    pub unsafe fn prepare(&self, masks: WarpBits) -> f32 {
         let (p, row) = (self.p, self.row);
         if const { PACKS == 0 } {
             return f32::NEG_INFINITY;
@@ -110,13 +85,14 @@ impl<'a, T: Float, const LANES: usize, const PACKS: usize> Staged<'a, T, LANES, 
         // SAFETY: the thread's own packs, of which those with kept columns have been copied.
         unsafe {
             async_copy::wait::<0>();
+            let [mut word, mut next, mut last] = masks.words();
             let mut most = f32::NEG_INFINITY;
-            let mut i = 0;
+            let (mut i, mut of_word) = (0, 0);
             while i < self.count {
-                let mask = [word, 0];
-                word >>= T::PER_PACK;
-                if i % AT_A_TIME as u32 == AT_A_TIME as u32 - 1 {
-                    (word, next, last) = (next, last, 0);
+                let mask = [WarpBits::of_pack::<T>(word, of_word), 0];
+                of_word += 1;
+                if of_word == const { WarpBits::packs_of_word::<T>() as u32 } {
+                    (word, next, last, of_word) = (next, last, 0, 0);
                 }
                 let mut x = [T::NEG_INFINITY_WORD ^ p.flip; 4];
                 if row.keeps_some::<T>(self.column(i)) {

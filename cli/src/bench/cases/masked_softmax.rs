@@ -160,7 +160,7 @@ fn rivals(choice: Choice, nth: usize, bytes: usize) -> bool {
     match choice {
         Choice::Strided => false,
         Choice::Streamed => bytes >= 256 << 10,
-        Choice::Cluster { .. } => bytes >= 64 << 10,
+        Choice::Cluster { .. } | Choice::Spread { .. } => bytes >= 64 << 10,
         _ => nth <= 4,
     }
 }
@@ -171,6 +171,7 @@ fn plan_name(plan: &Plan) -> String {
         Choice::Row { index } => format!("row {index}{ragged}"),
         Choice::LongRow { index } => format!("long row {index}{ragged}"),
         Choice::Cluster { index, blocks, .. } => format!("cluster {index} of {blocks}{ragged}"),
+        Choice::Spread { index, spread } => format!("spread {index} of {}{ragged}", spread.blocks),
         Choice::Streamed => format!("streamed{ragged}"),
         Choice::Strided => "strided".to_owned(),
     }

@@ -102,7 +102,9 @@ where
         Choice::Row { index } => &kernels::cross_entropy_row::kernels::<T>()[index],
         Choice::Cluster { index, .. } => &kernels::cross_entropy_cluster::kernels::<T>()[index],
         Choice::Streamed => &kernels::cross_entropy_streamed::kernels::<T>()[0],
-        Choice::LongRow { .. } | Choice::Strided => &kernels::cross_entropy_strided::kernels::<T>()[0],
+        Choice::LongRow { .. } | Choice::Spread { .. } | Choice::Strided => {
+            &kernels::cross_entropy_strided::kernels::<T>()[0]
+        }
     };
     let slot = device.wide_value_slot(problem.op, "target", 0, problem.rows.cols as i64 - 1, FAULT_BITS)?;
     let params = params_of_all::<T>(&problem.rows, plan);

@@ -49,6 +49,7 @@ pub fn run(
 /// What every kernel takes, without dropout and with it.
 type Args<T> = kernels::row::Args<T>;
 type DropoutArgs<T> = kernels::dropout_row::Args<T>;
+type SpreadArgs<T> = kernels::spread_row::Args<T>;
 
 fn typed<T>(
     problem: &Problem,
@@ -65,6 +66,7 @@ where
         + kernels::row_bias::Instances
         + kernels::cluster_row::Instances
         + kernels::cluster_row_bias::Instances
+        + kernels::spread_row::Instances
         + kernels::streamed::Instances
         + kernels::streamed_bias::Instances
         + kernels::strided::Instances
@@ -130,7 +132,7 @@ where
             let kernel: &Kernel<DropoutArgs<T>> = match plan.choice {
                 Choice::Row { index } => &kernels::dropout_row::kernels::<T>()[index],
                 Choice::Streamed => &kernels::dropout_streamed::kernels::<T>()[0],
-                Choice::LongRow { .. } | Choice::Cluster { .. } | Choice::Strided => {
+                Choice::LongRow { .. } | Choice::Cluster { .. } | Choice::Spread { .. } | Choice::Strided => {
                     &kernels::dropout_strided::kernels::<T>()[0]
                 }
             };
@@ -151,6 +153,25 @@ where
             // SAFETY: as below.
             return unsafe { device.launch(kernel, grid, args) };
         }
+        if let Choice::Spread { index, spread } = plan.choice {
+            let kernel = &kernels::spread_row::kernels::<T>()[index];
+            let partials = spread.partials(device, piece.rows())?;
+            let partials_view = partials.view_mut::<u64>()?;
+            let args: SpreadArgs<T> = (
+                x_view,
+                mask_view,
+                lengths_view,
+                starts_view,
+                y_view,
+                partials_view,
+                faults.0,
+                faults.1,
+                params,
+            );
+            let grid = plan.grid(piece.rows(), kernel)?;
+            // SAFETY: as below; the partials are as many as the launch has, and zeros.
+            return unsafe { device.launch(kernel, grid, args) };
+        }
         let args: Args<T> =
             (x_view, mask_view, lengths_view, starts_view, y_view, faults.0, faults.1, params);
         let kernel: &Kernel<Args<T>> = match (plan.choice, problem.has_bias()) {
@@ -159,6 +180,7 @@ where
             (Choice::LongRow { index }, _) => &kernels::long_row::kernels::<T>()[index],
             (Choice::Cluster { index, .. }, false) => &kernels::cluster_row::kernels::<T>()[index],
             (Choice::Cluster { index, .. }, true) => &kernels::cluster_row_bias::kernels::<T>()[index],
+            (Choice::Spread { .. }, _) => unreachable!("launched above"),
             (Choice::Streamed, false) => &kernels::streamed::kernels::<T>()[0],
             (Choice::Streamed, true) => &kernels::streamed_bias::kernels::<T>()[0],
             (Choice::Strided, _) => &kernels::strided::kernels::<T>()[0],
@@ -286,7 +308,7 @@ fn params<T: Float>(problem: &Problem, plan: Plan, piece: &Piece) -> Params {
         dims,
         x_base: piece.base.x,
         y_base: piece.base.y,
-        mask_base: piece.base.mask + if plan.mask_bits { i64::from(kernels::FIRST_BIT) } else { 0 },
+        mask_base: piece.base.mask + if plan.mask_bits { i64::from(kernels::COLUMNS) } else { 0 },
         lengths_base: piece.base.lengths,
         starts_base: piece.base.starts,
         query_base: piece.base.query,
@@ -313,7 +335,11 @@ fn params<T: Float>(problem: &Problem, plan: Plan, piece: &Piece) -> Params {
         has_starts: u32::from(problem.has_starts),
         causal: u32::from(problem.causal_offset.is_some()),
         causal_offset: problem.causal_offset.unwrap_or(0),
-        slice: if let Choice::Cluster { slice, .. } = plan.choice { slice } else { 0 },
+        slice: match plan.choice {
+            Choice::Cluster { slice, .. } => slice,
+            Choice::Spread { spread, .. } => spread.slice,
+            _ => 0,
+        },
         mask_skewed: u32::from(plan.mask_skewed),
     }
 }

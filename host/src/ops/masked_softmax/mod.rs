@@ -9,6 +9,7 @@ mod mask_bits;
 mod packed;
 mod plan;
 mod problem;
+mod spread;
 
 pub use dropout::{
     DroppedSoftmax, masked_softmax_dropout, masked_softmax_dropout_into, masked_softmax_dropout_shape,
@@ -18,6 +19,7 @@ pub(super) use plan::{Alignment, Target};
 pub use plan::{Choice, Plan};
 pub(super) use problem::KernelSet;
 pub use problem::{MaskForm, Problem};
+pub use spread::Spread;
 
 use super::pointwise::check_output;
 use crate::error::Result;
@@ -165,7 +167,8 @@ pub fn masked_softmax(x: &Tensor, parameters: &MaskedSoftmax) -> Result<Tensor> 
 
 /// [`masked_softmax`] into a contiguous tensor of x's shape, type and device, which must not overlap x or
 /// the mask. Captured in a graph this allocates nothing, unless the mask is [`Mask::Packed`], whose lengths are worked out first, or
-/// one of bytes for rows of many thousands of columns, which is turned into bits.
+/// one of bytes for rows of many thousands of columns, which is turned into bits, or rows have 2 MB and more, whose blocks agree by words
+/// in memory.
 pub fn masked_softmax_into(x: &Tensor, parameters: &MaskedSoftmax, y: &Tensor) -> Result<()> {
     into(x, parameters, y, None)
 }

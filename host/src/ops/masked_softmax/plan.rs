@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::mask_bits;
 use super::problem::{KernelSet, MaskForm, Problem};
+use super::spread::{self, Spread};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -16,12 +17,24 @@ use kernels_gpu::masked_softmax as kernels;
 pub struct Target {
     /// Thread-block clusters: sm_90a.
     pub clusters: bool,
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// Most shared memory of a block.
+    pub shared_bytes: u32,
 }
 
 impl Target {
     /// The target of tensors on `device`.
     pub fn of(device: &Device) -> Target {
-        Target { clusters: device.has_clusters() }
+        let clusters = device.has_clusters();
+        let (multiprocessors, shared_bytes) = match device.info() {
+            Some(info) => (info.sm_count, info.max_shared_per_block),
+            None => {
+                let limits = simt::Limits::default();
+                (limits.multiprocessors, limits.max_shared_per_block)
+            }
+        };
+        Target { clusters, multiprocessors, shared_bytes }
     }
 }
 
@@ -63,6 +76,13 @@ pub enum Choice {
         /// Packs of a row that each block takes.
         slice: u32,
     },
+    /// Held in the shared memory of blocks that stay, several at a time; sm_90a.
+    Spread {
+        /// The instance of `spread_row`.
+        index: usize,
+        /// How rows are dealt out.
+        spread: Spread,
+    },
     /// Read twice.
     Streamed,
     /// Element by element.
@@ -74,7 +94,7 @@ pub enum Choice {
 pub struct Plan {
     /// The kernel.
     pub choice: Choice,
-    /// Rows that a block takes; for clusters, that a cluster takes.
+    /// Rows that a block takes; for clusters, that a cluster takes; of rows that are spread, that a group of blocks takes.
     pub rows_per_block: u32,
     /// Whether rows may start or end inside a 16-byte pack.
     pub ragged: bool,
@@ -93,10 +113,19 @@ impl fmt::Display for Plan {
                 f,
                 "cluster_row {index}: rows in the registers and shared memory of {blocks} blocks, {slice} packs each"
             )?,
+            Choice::Spread { index, spread } => write!(
+                f,
+                "spread_row {index}: rows in the shared memory of {} blocks that stay, {} packs each",
+                spread.blocks, spread.slice
+            )?,
             Choice::Streamed => write!(f, "streamed_row: rows are read twice")?,
             Choice::Strided => write!(f, "strided_row: element by element")?,
         }
-        let of = if let Choice::Cluster { .. } = self.choice { "cluster" } else { "block" };
+        let of = match self.choice {
+            Choice::Cluster { .. } => "cluster",
+            Choice::Spread { .. } => "group",
+            _ => "block",
+        };
         let rows = if self.rows_per_block == 1 { "row" } else { "rows" };
         write!(f, "; {} {rows} a {of}", self.rows_per_block)?;
         if self.ragged {
@@ -125,6 +154,9 @@ impl Plan {
 
     /// The launch of a kernel of the plan's for so many rows.
     pub(in crate::ops) fn grid<A>(&self, rows: u64, kernel: &Kernel<A>) -> Result<Grid> {
+        if let Choice::Spread { spread, .. } = self.choice {
+            return spread.grid(rows);
+        }
         let blocks = rows.div_ceil(u64::from(self.rows_per_block));
         let Choice::Cluster { blocks: size, slice, .. } = self.choice else { return Grid::new(blocks) };
         let lanes = kernel.constant("LANES");
@@ -164,7 +196,7 @@ impl Plan {
         // Those that cover a row wherever it begins.
         let packs = if ragged { (problem.cols + 2 * pack - 2) / pack } else { problem.cols / pack };
         let bias = problem.has_bias();
-        let Tables { rows: table, long, clusters } = match problem.kernels {
+        let Tables { rows: table, long, clusters, spread } = match problem.kernels {
             KernelSet::Plain => T::PLAIN,
             KernelSet::Bias => T::BIAS,
             KernelSet::Dropout => T::DROPOUT,
@@ -241,20 +273,37 @@ impl Plan {
         let clusters = clusters_of(staged_first).chain(clusters_of(!staged_first));
         let streamed =
             Plan { choice: Choice::Streamed, rows_per_block: 1, ragged, mask_skewed, mask_bits: false };
+        let rows_in_all = problem.row_count();
+        let shapes = if as_bits && target.clusters { spread } else { &[] };
+        // Masks of 16-bit rows are more to go through, and larger slices let more of that overlap.
+        let widest_first = masked && pack == 8;
+        let spread = (0..shapes.len()).filter_map(move |number| {
+            let index = if widest_first { shapes.len() - 1 - number } else { number };
+            let spread = Spread::of(&shapes[index], packs, rows_in_all, target)?;
+            let rows_per_block = u32::try_from(rows_in_all.div_ceil(spread.groups.into())).ok()?;
+            let (choice, mask_skewed) = (Choice::Spread { index, spread }, mask_skewed && !has_mask);
+            Some(Plan { choice, rows_per_block, ragged, mask_skewed, mask_bits: has_mask })
+        });
+        let spread = move |now: bool| spread.clone().filter(move |_| now);
         // f32 rows without a mask stream better from the fewer blocks of a kernel for longer rows, which has them half filled.
         let half = plain && pack == 4 && packs > 768;
         let long_rows = move |now: bool| long(false).filter(move |_| now);
         // A row for a whole multiprocessor is best without a mask, or where there are few.
         let whole = move |now: bool| long(true).filter(move |_| now);
-        let alone = plain || (has_mask && !plain_masks && problem.row_count() <= FEW);
+        let alone = !masked || (has_mask && !plain_masks && problem.row_count() <= FEW);
         let held = long_rows(half).chain(rows(before)).chain(long_rows(!half)).chain(rows(after));
-        visit(&mut held.chain(whole(alone)).chain(clusters).chain(whole(!alone)).chain([streamed, strided]))
+        let huge = packs >= SPREAD;
+        let held = spread(huge).chain(held).chain(whole(alone)).chain(clusters).chain(whole(!alone));
+        visit(&mut held.chain(spread(!huge)).chain([streamed, strided]))
     }
 }
 
 /// Packs from which a row with a mask of bytes is best held in shared memory, too, by clusters; of other masked rows the most that
 /// are best held in registers alone.
 const MASKED_IN_BOTH: usize = 1 << 16;
+
+/// Packs from which a row is best spread: it would be most of a cluster's, and nothing would go on beside it.
+const SPREAD: usize = 1 << 17;
 
 /// Rows of which each has a multiprocessor nearly to itself: a block for each, which reads bytes, is faster then than clusters with
 /// bits.
@@ -312,6 +361,7 @@ pub(super) struct Tables {
     rows: &'static [RowShape],
     long: &'static [RowShape],
     clusters: &'static [RowShape],
+    spread: &'static [spread::Shape],
 }
 
 /// The plan tables of an element type.
@@ -352,17 +402,38 @@ macro_rules! instances {
                 rows: table!(row, $ty),
                 long: table!(long_row, $ty),
                 clusters: table!(cluster_row, $ty, "STAGED"),
+                spread: {
+                    const KERNELS: &[Kernel<kernels::spread_row::Args<$ty>>] =
+                        <$ty as kernels::spread_row::Instances>::ALL;
+                    const SHAPES: [spread::Shape; KERNELS.len()] = {
+                        let mut shapes = [spread::Shape::of(&KERNELS[0]); KERNELS.len()];
+                        let mut i = 1;
+                        while i < KERNELS.len() {
+                            shapes[i] = spread::Shape::of(&KERNELS[i]);
+                            i += 1;
+                        }
+                        shapes
+                    };
+                    &SHAPES
+                },
             };
             const BIAS: Tables = Tables {
                 rows: table!(row_bias, $ty),
                 long: &[],
                 clusters: table!(cluster_row_bias, $ty, "STAGED"),
+                spread: &[],
             };
-            const DROPOUT: Tables = Tables { rows: table!(dropout_row, $ty), long: &[], clusters: &[] };
+            const DROPOUT: Tables = Tables {
+                rows: table!(dropout_row, $ty),
+                long: &[],
+                clusters: &[],
+                spread: &[],
+            };
             const CROSS_ENTROPY: Tables = Tables {
                 rows: table!(cross_entropy_row, $ty),
                 long: &[],
                 clusters: table!(cross_entropy_cluster, $ty, "STAGED"),
+                spread: &[],
             };
         }
     )*};
