@@ -393,7 +393,7 @@ impl Partial {
     /// Nothing yet.
     pub const EMPTY: Partial = Partial { maximum: f32::NEG_INFINITY, sum: 0.0 };
 
-    /// In one word, which is not 0: a sum of nothing belongs to −∞, and any other is at least 1.
+    /// In one word, which is not 0: in the sum beside a maximum of 0 is that score's own exponential.
     #[inline(always)]
     pub fn word(self) -> u64 {
         self.maximum.to_bits() as u64 | (self.sum.to_bits() as u64) << 32

@@ -5,7 +5,7 @@
 //! cluster's, whose blocks hold one row and then the next, the memory has loads and stores to do at any time.
 //!
 //! What a slice comes to is one word, a maximum and a sum, so it needs neither flag nor fence: words are 0 before, which no
-//! slice comes to, as the sum is at least 1 where the maximum is finite.
+//! slice comes to: in the sum beside a maximum of 0 is that score's own exponential.
 
 use super::bit_masks::WarpBits;
 use super::held::{Held, Normaliser, column, finite_or_zero};

@@ -275,7 +275,7 @@ impl Plan {
             Plan { choice: Choice::Streamed, rows_per_block: 1, ragged, mask_skewed, mask_bits: false };
         let rows_in_all = problem.row_count();
         let shapes = if as_bits && target.clusters { spread } else { &[] };
-        // Masks of 16-bit rows are more to go through, and larger slices let more of that overlap.
+        // Masked 16-bit rows are more to go through, and larger slices let more of that overlap.
         let widest_first = masked && pack == 8;
         let spread = (0..shapes.len()).filter_map(move |number| {
             let index = if widest_first { shapes.len() - 1 - number } else { number };

@@ -14,11 +14,10 @@ const LINE: usize = 8;
 /// Fewest packs of a slice, so that what is said about a row stays little beside it.
 const FEWEST: usize = 64;
 
-/// Rows that a group of blocks should have at least, one behind the other, before there is another group: there is
-/// nothing to overlap otherwise.
+/// There is at most a group of blocks for every so many rows: with fewer, one behind the other, little would overlap.
 const ROWS_OF_GROUP: u64 = 4;
 
-/// Most blocks of all rows together, each with a word of 8 bytes.
+/// One past the most blocks of all rows together, each with a word of 8 bytes.
 const MAX_WORDS: u64 = 1 << 31;
 
 /// Shared memory of a multiprocessor that each block takes beside its own.
