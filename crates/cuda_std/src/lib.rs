@@ -37,6 +37,7 @@ pub mod kernel;
 pub mod matrix;
 pub mod packed;
 pub mod philox;
+pub mod ring;
 pub mod shared;
 pub mod thread;
 pub mod tile;

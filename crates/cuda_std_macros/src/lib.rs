@@ -1,5 +1,7 @@
 //! `#[kernel]`: entry points on the GPU, typed handles on the host, from one function.
 
+#![deny(missing_docs)]
+
 mod attribute;
 mod expand;
 

@@ -20,10 +20,10 @@ use super::part::{PIPELINED_DEPTH, Part, multiply};
 use super::piped_tiles::PIPELINED_ROWS as ROWS;
 use super::place::Place;
 use super::{Matrix, Product};
-use cuda_std::barrier::{self, Barrier, Barriers, Turn};
 use cuda_std::bits;
 use cuda_std::dependent;
 use cuda_std::prelude::*;
+use cuda_std::ring::{Ring, Turn};
 use cuda_std::tile::{self, Tile};
 use cuda_std::tma::{self, TensorMap};
 use cuda_std::warpgroup::{self, WarpgroupHalf};
@@ -53,7 +53,7 @@ const fn room_bytes(rows: u32, cols: u32, stages: u32) -> u32 {
 
 /// Bytes of shared memory of an instance with tiles of `rows`×`cols`.
 pub const fn clustered_shared_bytes(rows: u32, cols: u32, stages: u32) -> u32 {
-    room_bytes(rows, cols, stages) + 2 * stages * Barriers::BYTES
+    room_bytes(rows, cols, stages) + stages * Ring::<1>::BYTES
 }
 
 /// What a block has in shared memory: stages, and then in their place the sums of its part in rows of the columns and
@@ -63,7 +63,7 @@ struct Room<const STAGES: usize, const A_K: usize, const B_K: usize> {
     part_a: Part<A_K>,
     part_b: Part<B_K>,
     sums: Shared<f32>,
-    barriers: Barriers,
+    ring: Ring<STAGES>,
 }
 
 impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, B_K> {
@@ -77,28 +77,14 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
         let (part_a, part_b) = (Part::new(rows, p.a), Part::new(cols, p.b));
         // SAFETY: the caller's contract.
         unsafe {
-            let barriers = Barriers::dynamic(room_bytes(rows, cols, STAGES as u32), 2 * STAGES as u32);
+            let ring = Ring::dynamic(room_bytes(rows, cols, STAGES as u32));
             if thread::thread_idx_x() == 0 {
-                for stage in 0..STAGES as u32 {
-                    barriers.at(stage).init(fillers);
-                    barriers.at(STAGES as u32 + stage).init(rows / ROWS * WARPS);
-                }
-                barrier::fence_init();
+                ring.init(fillers, rows / ROWS * WARPS);
                 more();
             }
             tile::expect_slabs();
-            Room { part_a, part_b, sums: Shared::dynamic(0, sums_bytes(rows, cols) / 4), barriers }
+            Room { part_a, part_b, sums: Shared::dynamic(0, sums_bytes(rows, cols) / 4), ring }
         }
-    }
-
-    #[inline(always)]
-    fn full(self, stage: u32) -> Barrier {
-        self.barriers.at(stage)
-    }
-
-    #[inline(always)]
-    fn empty(self, stage: u32) -> Barrier {
-        self.barriers.at(STAGES as u32 + stage)
     }
 
     #[inline(always)]
@@ -130,7 +116,7 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
         // SAFETY: a stage is read between the ends of a phase of *full* and of *empty*. A sum is one lane's.
         unsafe {
             while done < turns {
-                self.full(turn.stage()).wait(turn.parity());
+                self.ring.full(turn.stage()).wait(turn.parity());
                 let (tile_a, tile_b) = self.tiles::<T>(turn.stage());
                 let of_a = self.part_a.operand(tile_a, warp / WARPS * ROWS);
                 let of_b = self.part_b.operand(tile_b, 0);
@@ -138,7 +124,7 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
                 multiply::<T, SUMS, A_K, B_K>(&mut sums, of_a, of_b, more);
                 // The products of the turn before are done.
                 warpgroup::wait::<1>();
-                self.empty(turn.stage_before()).arrive_if(more && lane == 0);
+                self.ring.empty(turn.stage_before()).arrive_if(more && lane == 0);
                 turn = turn.next();
                 done += 1;
             }
@@ -353,8 +339,8 @@ pub unsafe fn clustered<
                 let mut left = turns;
                 while left > 0 {
                     // At first the phase before the first one is over.
-                    let full = room.full(turn.stage());
-                    room.empty(turn.stage()).wait(turn.parity() ^ 1);
+                    let full = room.ring.full(turn.stage());
+                    room.ring.empty(turn.stage()).wait(turn.parity() ^ 1);
                     full.arrive_expecting(room.stage_bytes());
                     let (tile_a, tile_b) = room.tiles::<T>(turn.stage());
                     room.part_a.load(map_a, tile_a, first_row, k, place, full);
@@ -504,14 +490,14 @@ pub unsafe fn loose<
                 // Those of the next stage come while these are written; beyond the terms there are none.
                 let ahead = k + done * PIPELINED_DEPTH;
                 let next = (of_a.fetch(first_row, ahead, fetcher), of_b.fetch(first_col, ahead, fetcher));
-                room.empty(turn.stage()).wait(turn.parity() ^ 1);
+                room.ring.empty(turn.stage()).wait(turn.parity() ^ 1);
                 let (tile_a, tile_b) = room.tiles::<T>(turn.stage());
                 let offset = turn.stage() * room.stage_bytes();
                 put(tile_a, offset, fetcher, held_a);
                 put(tile_b, offset + room.part_a.bytes(), fetcher, held_b);
                 tma::fence_writes();
                 warp::sync_warp(u32::MAX);
-                room.full(turn.stage()).arrive_if(lane == 0);
+                room.ring.full(turn.stage()).arrive_if(lane == 0);
                 (held_a, held_b) = next;
                 turn = turn.next();
             }

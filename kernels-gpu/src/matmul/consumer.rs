@@ -8,10 +8,10 @@
 use super::epilogue::{Activation, Epilogue, Finish, PACK, activation, flag};
 use super::place::Place;
 use super::ring::Ring;
-use cuda_std::barrier::Turn;
 use cuda_std::bits;
 use cuda_std::float::fma;
 use cuda_std::prelude::*;
+use cuda_std::ring::Turn;
 use cuda_std::tile::Tile;
 use cuda_std::tma::{self, TensorMap};
 

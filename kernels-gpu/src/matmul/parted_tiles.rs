@@ -26,11 +26,11 @@ use super::part::{PIPELINED_DEPTH, Part, multiply};
 use super::piped_tiles::PIPELINED_ROWS as ROWS;
 use super::place::Place;
 use super::{Matrix, Product};
-use cuda_std::barrier::{self, Barriers, Turn};
 use cuda_std::bits;
 use cuda_std::dependent;
 use cuda_std::float::{fma, max_nan};
 use cuda_std::prelude::*;
+use cuda_std::ring::{Ring, Turn};
 use cuda_std::tile;
 use cuda_std::tma::{self, TensorMap};
 use cuda_std::warpgroup;
@@ -60,7 +60,7 @@ pub const PARTED_BOX: [u32; 2] = [BOX, ROWS_OF_WARP];
 /// Bytes of shared memory of an instance with so many parts, consumers and columns.
 pub const fn parted_shared_bytes(parts: u32, consumers: u32, cols: u32, stages: u32) -> u32 {
     let stage = parts * (consumers * ROWS + cols) * PIPELINED_DEPTH * 2;
-    stages * stage + consumers * WARPS * ROOM_BYTES + 2 * stages * Barriers::BYTES
+    stages * stage + consumers * WARPS * ROOM_BYTES + stages * Ring::<1>::BYTES
 }
 
 /// Multiplies. `A_K` and `B_K` are 1 where the parts' columns are neighbours in memory, 0 where their rows are.
@@ -118,19 +118,13 @@ pub unsafe fn parted<
     // SAFETY: the caller's contract. A stage is written between the ends of a phase of *empty* and of *full*, and read
     // between the ends of *full* and of the next phase of *empty*.
     unsafe {
-        let barriers = Barriers::dynamic(rooms + CONSUMERS as u32 * WARPS * ROOM_BYTES, 2 * STAGES as u32);
-        let full = |stage: u32| barriers.at(stage);
-        let empty = |stage: u32| barriers.at(STAGES as u32 + stage);
+        let ring = Ring::<STAGES>::dynamic(rooms + CONSUMERS as u32 * WARPS * ROOM_BYTES);
         let tile_a = |stage: u32, part: u32| part_a.tile::<bf16>(stage * stage_bytes + part * part_a.bytes());
         let tile_b = |stage: u32, part: u32| {
             part_b.tile::<bf16>(stage * stage_bytes + all_of_a + part * part_b.bytes())
         };
         if thread::thread_idx_x() == 0 {
-            for stage in 0..STAGES as u32 {
-                full(stage).init(1);
-                empty(stage).init(CONSUMERS as u32 * WARPS);
-            }
-            barrier::fence_init();
+            ring.init(1, CONSUMERS as u32 * WARPS);
             map_a.prefetch();
             map_b.prefetch();
         }
@@ -151,8 +145,8 @@ pub unsafe fn parted<
                     let (first_row, first_col) = (place.tile_row * rows, place.tile_col * cols);
                     while k < end {
                         // At first the phase before the first one is over.
-                        let (stage, full) = (turn.stage(), full(turn.stage()));
-                        empty(stage).wait(turn.parity() ^ 1);
+                        let (stage, full) = (turn.stage(), ring.full(turn.stage()));
+                        ring.empty(stage).wait(turn.parity() ^ 1);
                         full.arrive_expecting(stage_bytes);
                         for part in 0..PARTS as u32 {
                             let of = (PARTS as u32, part);
@@ -183,7 +177,7 @@ pub unsafe fn parted<
             let mut k = first;
             while k < end {
                 let stage = turn.stage();
-                full(stage).wait(turn.parity());
+                ring.full(stage).wait(turn.parity());
                 // Parts that are 2^-8 of each other: the products of the smallest first.
                 for back in 0..PARTS {
                     let level = PARTS - 1 - back;
@@ -196,7 +190,7 @@ pub unsafe fn parted<
                     }
                 }
                 warpgroup::finish(&mut of_stage);
-                empty(stage).arrive_if(lane == 0);
+                ring.empty(stage).arrive_if(lane == 0);
                 for i in 0..SUMS {
                     sums[i] += of_stage[i];
                 }

@@ -26,10 +26,10 @@ use super::consumer::{CHUNK, CHUNK_BYTES, Finisher, GROUP_ROWS, PACKS, ROOM_BYTE
 use super::epilogue::{Epilogue, Finish, Tensors, flag};
 use super::part::{PIPELINED_DEPTH, Part, multiply};
 use super::place::Place;
-use super::ring::Ring;
-use cuda_std::barrier::{Barriers, Turn};
+use super::ring::{Ring, barrier_bytes};
 use cuda_std::dependent;
 use cuda_std::prelude::*;
+use cuda_std::ring::Turn;
 use cuda_std::tile::{self, Tile};
 use cuda_std::tma::{self, TensorMap};
 use cuda_std::warpgroup::{self, WarpgroupHalf};
@@ -46,7 +46,7 @@ const REGISTERS_OF_THREE: u32 = 160;
 /// Bytes of shared memory of an instance with so many consumers and columns.
 pub const fn pipelined_shared_bytes(consumers: u32, cols: u32, stages: u32) -> u32 {
     let stage = (consumers * PIPELINED_ROWS + cols) * PIPELINED_DEPTH * 2;
-    stages * stage + consumers * ROOM_BYTES + (2 * stages + consumers - 1) * Barriers::BYTES
+    stages * stage + consumers * ROOM_BYTES + barrier_bytes(stages, consumers)
 }
 
 /// Multiplies. `A_K` and `B_K` are 1 where the operand's columns are neighbours in memory, 0 where its rows are.

@@ -13,10 +13,10 @@
 
 use super::math::step;
 use super::{GRU, TERMS, has};
-use cuda_std::barrier::{self, Barrier, Barriers, Turn};
 use cuda_std::dependent;
 use cuda_std::plain_parameter;
 use cuda_std::prelude::*;
+use cuda_std::ring::{Ring, Turn};
 use cuda_std::tile::{self, Tile};
 use cuda_std::tma::TensorMap;
 use cuda_std::warpgroup::{self, WarpgroupHalf};
@@ -76,7 +76,7 @@ impl Form {
 
 /// Bytes of shared memory; what the blocks add up takes the place of the stages.
 pub const fn cluster_cell_shared_bytes(gates: usize, units: usize, stages: usize) -> u32 {
-    stages as u32 * (Form::new(gates, units).stage_bytes() + 2 * Barriers::BYTES)
+    stages as u32 * (Form::new(gates, units).stage_bytes() + Ring::<1>::BYTES)
 }
 
 /// What a cell is asked for.
@@ -96,7 +96,9 @@ plain_parameter!(ClusterCell);
 
 /// The stages and their barriers.
 #[derive(Clone, Copy)]
-struct Stages<const GATES: usize, const UNITS: usize, const STAGES: usize>(Barriers);
+struct Stages<const GATES: usize, const UNITS: usize, const STAGES: usize> {
+    ring: Ring<STAGES>,
+}
 
 impl<const GATES: usize, const UNITS: usize, const STAGES: usize> Stages<GATES, UNITS, STAGES> {
     const FORM: Form = Form::new(GATES, UNITS);
@@ -114,17 +116,7 @@ impl<const GATES: usize, const UNITS: usize, const STAGES: usize> Stages<GATES, 
             assert!(results <= RESULTS as u32 * Self::FORM.consumers());
         }
         // SAFETY: the caller's contract.
-        Stages(unsafe { Barriers::dynamic(STAGES as u32 * Self::FORM.stage_bytes(), 2 * STAGES as u32) })
-    }
-
-    #[inline(always)]
-    fn full(self, stage: u32) -> Barrier {
-        self.0.at(stage)
-    }
-
-    #[inline(always)]
-    fn empty(self, stage: u32) -> Barrier {
-        self.0.at(STAGES as u32 + stage)
+        Stages { ring: unsafe { Ring::dynamic(STAGES as u32 * Self::FORM.stage_bytes()) } }
     }
 
     /// So many lines of the weights, from `first` on, a multiple of 8.
@@ -161,7 +153,7 @@ impl<const GATES: usize, const UNITS: usize, const STAGES: usize> Stages<GATES, 
         chunk: u32,
         (unit, row): (u32, u32),
     ) {
-        let (full, term) = (self.full(stage), (chunk * TERMS) as i32);
+        let (full, term) = (self.ring.full(stage), (chunk * TERMS) as i32);
         // SAFETY: the caller's contract.
         unsafe {
             full.arrive_expecting(const { Self::FORM.lines * LINE_BYTES + ROWS_BYTES });
@@ -227,11 +219,7 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
         let maps = if of_h { [map_w_hh, map_h] } else { [map_w_ih, map_x] };
         let place = (first_unit, first_row);
         if fills {
-            for stage in 0..STAGES as u32 {
-                stages.full(stage).init(1);
-                stages.empty(stage).init(warps);
-            }
-            barrier::fence_init();
+            stages.ring.init(1, warps);
         }
         tile::expect_slabs();
         if const { Form::new(GATES, UNITS).lines < Form::new(GATES, UNITS).room } {
@@ -283,7 +271,7 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
             // others, and each would count as the warp.
             let (mut turn, mut stage) = (STAGES as u32, Turn::<STAGES>::first());
             while turn < turns {
-                stages.empty(stage.stage()).wait(stage.parity());
+                stages.ring.empty(stage.stage()).wait(stage.parity());
                 if fills {
                     stages.fetch::<T>(stage.stage(), maps, first + turn, place);
                 }
@@ -332,13 +320,13 @@ unsafe fn multiply<T: WarpgroupHalf, const GATES: usize, const UNITS: usize, con
     unsafe {
         while turn < turns {
             let stage = place.stage();
-            stages.full(stage).wait(place.parity());
+            stages.ring.full(stage).wait(place.parity());
             let weights = stages.weights::<T>(stage, warp / WARPS * LINES, LINES).rows_along_terms(0);
             let rows = stages.rows::<T>(stage).rows_along_terms(0);
             T::multiply_tiles::<SUMS, 0, 0>(&mut sums, weights, rows, turn > 0);
             // The products of the turn before are done.
             warpgroup::wait::<1>();
-            stages.empty(place.stage_before()).arrive_if(turn > 0 && warp::lane_id() == 0);
+            stages.ring.empty(place.stage_before()).arrive_if(turn > 0 && warp::lane_id() == 0);
             place = place.next();
             turn += 1;
         }

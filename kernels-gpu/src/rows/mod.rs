@@ -30,6 +30,7 @@
 
 mod add_layer_norm;
 mod cluster_rows;
+mod columns;
 mod held;
 mod layer_norm;
 mod norm_backward;
@@ -38,6 +39,7 @@ mod register_rows;
 mod rms_norm;
 mod rounds;
 mod row;
+mod share;
 mod softmax_backward;
 mod staged;
 mod statistic;
@@ -48,6 +50,7 @@ mod walked_rows;
 
 pub use crate::exchange::MAX_CLUSTER;
 pub use add_layer_norm::*;
+pub use columns::{classes, is_roomy, sums_fit, sums_fit_clusters, takes_third};
 pub use layer_norm::*;
 pub use norm_backward::*;
 pub use partials::*;
@@ -56,7 +59,6 @@ pub use rms_norm::*;
 pub use rounds::MOST_WALKING;
 pub use row::{MAX_ROW_DIMS, RowDim};
 pub use softmax_backward::*;
-pub use staged::{classes, is_roomy, sums_fit, sums_fit_clusters, takes_third};
 pub use walked_rows::{side_by_side, walked_shared_bytes};
 
 use crate::dropping::Dropping;

@@ -4,8 +4,10 @@
 //! another is a row's statistic. It is taken, and announced, before the results of the row in front of it, so that it has come when it
 //! is needed: the ring holds both rows, and what is on its way.
 
+use super::columns::ColumnSums;
 use super::rounds::Rounds;
-use super::staged::{ColumnSums, Of, Share, Staged};
+use super::share::Share;
+use super::staged::{Of, Staged};
 use super::{Operands, Params, RowOp};
 use core::marker::PhantomData;
 use cuda_std::async_copy;

@@ -8,7 +8,9 @@
 //! Where rows begin at any place of a pack, a block has those that begin at the same: one in 2, 4 or 8, its neighbours the others.
 //! A pack is fetched as soon as the one in its place has been done with, so that copies are under way all the time.
 
-use super::staged::{ColumnSums, Of, Share, Staged, classes, takes_third};
+use super::columns::{ColumnSums, classes, takes_third};
+use super::share::Share;
+use super::staged::{Of, Staged};
 use super::statistic::Statistic;
 use super::{Operands, Params, RowOp, given};
 use core::marker::PhantomData;

@@ -10,11 +10,11 @@
 //! Floor: the parts of the weights once, from L2 or memory.
 
 use super::{STREAM_COLUMNS as COLUMNS, Streamed, TERMS};
-use cuda_std::barrier::{self, Barriers, Turn};
 use cuda_std::dependent;
 use cuda_std::float::fma;
 use cuda_std::plain_parameter;
 use cuda_std::prelude::*;
+use cuda_std::ring::{Ring, Turn};
 use cuda_std::tile::{self, Tile};
 use cuda_std::tma::TensorMap;
 use cuda_std::warpgroup::{self, WarpgroupHalf};
@@ -46,7 +46,7 @@ pub const fn stream_stage_bytes(parts: u32, consumers: u32) -> u32 {
 /// Bytes of shared memory.
 pub const fn stream_shared_bytes(parts: u32, consumers: u32, stages: u32) -> u32 {
     let scales = if parts == 1 { 0 } else { (consumers * STREAM_ROWS + COLUMNS) * STREAM_TURNS * 4 };
-    stages * stream_stage_bytes(parts, consumers) + scales + 2 * stages * Barriers::BYTES
+    stages * stream_stage_bytes(parts, consumers) + scales + stages * Ring::<1>::BYTES
 }
 
 /// What a product is asked for.
@@ -143,7 +143,7 @@ impl Corner {
 #[derive(Clone, Copy)]
 struct Stages<const CONSUMERS: usize, const STAGES: usize> {
     parts: u32,
-    barriers: Barriers,
+    ring: Ring<STAGES>,
 }
 
 impl<const CONSUMERS: usize, const STAGES: usize> Stages<CONSUMERS, STAGES> {
@@ -154,19 +154,8 @@ impl<const CONSUMERS: usize, const STAGES: usize> Stages<CONSUMERS, STAGES> {
     #[inline(always)]
     unsafe fn new(parts: u32) -> Self {
         let end = stream_shared_bytes(parts, CONSUMERS as u32, STAGES as u32);
-        let count = 2 * STAGES as u32;
         // SAFETY: the caller's contract.
-        Stages { parts, barriers: unsafe { Barriers::dynamic(end - count * Barriers::BYTES, count) } }
-    }
-
-    #[inline(always)]
-    fn full(self, stage: u32) -> barrier::Barrier {
-        self.barriers.at(stage)
-    }
-
-    #[inline(always)]
-    fn empty(self, stage: u32) -> barrier::Barrier {
-        self.barriers.at(STAGES as u32 + stage)
+        Stages { parts, ring: unsafe { Ring::dynamic(end - Ring::<STAGES>::BYTES) } }
     }
 
     /// A part of the weights.
@@ -210,7 +199,7 @@ impl<const CONSUMERS: usize, const STAGES: usize> Stages<CONSUMERS, STAGES> {
     /// One thread calls; the map is of the weights.
     #[inline(always)]
     unsafe fn fetch_weights<T: Half>(self, stage: u32, map: TensorMap, corner: Corner, turn: u32) {
-        let full = self.full(stage);
+        let full = self.ring.full(stage);
         // SAFETY: the caller's contract.
         unsafe {
             full.arrive_expecting(stream_stage_bytes(self.parts, CONSUMERS as u32));
@@ -230,7 +219,7 @@ impl<const CONSUMERS: usize, const STAGES: usize> Stages<CONSUMERS, STAGES> {
         for part in 0..self.parts {
             let at = [0, corner.column as i32, (corner.chunk + corner.chunk_of(turn)) as i32, part as i32];
             // SAFETY: the caller's contract.
-            unsafe { self.of_x::<T>(stage, part).shared().load_box(0, map, at, self.full(stage)) };
+            unsafe { self.of_x::<T>(stage, part).shared().load_box(0, map, at, self.ring.full(stage)) };
         }
     }
 }
@@ -296,11 +285,7 @@ unsafe fn run<T: Streamed, const CONSUMERS: usize, const STAGES: usize>(
     unsafe {
         let stages = Stages::<CONSUMERS, STAGES>::new(const { T::PARTS as u32 });
         if fills {
-            for stage in 0..STAGES as u32 {
-                stages.full(stage).init(1);
-                stages.empty(stage).init(CONSUMERS as u32 * WARPS);
-            }
-            barrier::fence_init();
+            stages.ring.init(1, CONSUMERS as u32 * WARPS);
             for stage in 0..STAGES as u32 {
                 if stage < corner.turns {
                     stages.fetch_weights::<T::Part>(stage, map_w, corner, stage);
@@ -329,7 +314,7 @@ unsafe fn run<T: Streamed, const CONSUMERS: usize, const STAGES: usize>(
             if fills {
                 let (mut turn, mut place) = (STAGES as u32, Turn::<STAGES>::first());
                 while turn < corner.turns {
-                    stages.empty(place.stage()).wait(place.parity());
+                    stages.ring.empty(place.stage()).wait(place.parity());
                     stages.fetch_weights::<T::Part>(place.stage(), map_w, corner, turn);
                     stages.fetch_x::<T::Part>(place.stage(), map_x, corner, turn);
                     place = place.next();
@@ -370,14 +355,14 @@ unsafe fn multiply<T: Streamed, const CONSUMERS: usize, const STAGES: usize>(
     unsafe {
         while turn < corner.turns {
             let stage = place.stage();
-            stages.full(stage).wait(place.parity());
+            stages.ring.full(stage).wait(place.parity());
             let of_w = |part| stages.weights::<T::Part>(stage, part).rows_along_terms(first_row);
             let of_x = |part| stages.of_x::<T::Part>(stage, part).rows_along_terms(0);
             if const { T::PARTS == 1 } {
                 T::Part::multiply_tiles::<SUMS, 0, 0>(&mut sums, of_w(0), of_x(0), turn > 0);
                 // The products of the turn before are done.
                 warpgroup::wait::<1>();
-                stages.empty(place.stage_before()).arrive_if(turn > 0 && lane == 0);
+                stages.ring.empty(place.stage_before()).arrive_if(turn > 0 && lane == 0);
             } else {
                 // The smaller first.
                 T::Part::multiply_tiles::<SUMS, 0, 0>(&mut of_turn, of_w(1), of_x(0), false);
@@ -386,7 +371,7 @@ unsafe fn multiply<T: Streamed, const CONSUMERS: usize, const STAGES: usize>(
                 let (scales_w, scales_x) = stages.scales();
                 let chunk = corner.chunk_of(turn);
                 warpgroup::finish(&mut of_turn);
-                stages.empty(stage).arrive_if(lane == 0);
+                stages.ring.empty(stage).arrive_if(lane == 0);
                 let row = warp * 16 + lane / 4;
                 let by_row =
                     [row, row + 8].map(|row| scales_w.get(chunk * Stages::<CONSUMERS, STAGES>::ROWS + row));
