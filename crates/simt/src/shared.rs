@@ -302,7 +302,7 @@ pub(crate) fn living(ctx: &Ctx, rank: u32, at: At) -> &Block {
 /// A block of the cluster whose shared memory is alive, and now waits with its end for the running lane's access.
 pub(crate) fn remote(ctx: &Ctx, rank: u32, at: At) -> &Block {
     let block = living(ctx, rank, at);
-    if ctx.level.get() == FULL {
+    if ctx.level.get() == FULL && !std::ptr::eq(block, ctx.block()) {
         let word = ctx.word.get();
         if crate::word::clock(word) >= crate::word::clock(block.remote.get()) {
             block.remote.set(word | crate::site::number(at));

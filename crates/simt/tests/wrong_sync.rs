@@ -195,6 +195,26 @@ fn shared_memory_of_a_block_that_has_exited() {
 }
 
 #[test]
+fn a_block_that_may_exit_before_another_has_read() {
+    static CELL: StaticShared = StaticShared::new(4, 4);
+    let l = Launch { cluster: 2, ..one("early", 2, 64) };
+    let r = wrong(&l, Kind::InvalidAccess, &|| unsafe {
+        let cell = static_array::<u32>(&CELL, 1);
+        if tid() == 0 {
+            cell.store(0, 1);
+        }
+        sync_cluster();
+        if cluster_rank() == 0 {
+            // What the block does with its own memory later does not hide what the other has done before.
+            sync_block();
+            sync_block();
+        }
+        cell.load_remote(0, 0);
+    });
+    assert!(r.detail.contains("may exit"), "{r}");
+}
+
+#[test]
 fn a_flag_that_nobody_sets() {
     let (_m, flag) = of(&[0u32; 1]);
     for cooperative in [false, true] {
