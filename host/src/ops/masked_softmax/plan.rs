@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::mask_bits;
 use super::problem::{KernelSet, MaskForm, Problem};
-use super::spread::{self, Spread};
+use super::spread::{Shape as SpreadShape, Spread};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -349,6 +349,21 @@ pub(super) struct RowShape {
 }
 
 impl RowShape {
+    /// Of a kernel that has rows in registers alone.
+    const fn of<A>(kernel: &Kernel<A>) -> RowShape {
+        RowShape {
+            lanes: kernel.constant("LANES"),
+            packs: kernel.constant("PACKS"),
+            staged: 0,
+            threads: kernel.bounds.threads,
+        }
+    }
+
+    /// Of one that may have a part of them in shared memory.
+    const fn with_staged<A>(kernel: &Kernel<A>) -> RowShape {
+        RowShape { staged: kernel.constant("STAGED"), ..RowShape::of(kernel) }
+    }
+
     /// The packs of a row that it holds.
     fn capacity(&self) -> usize {
         self.lanes * (self.packs + self.staged)
@@ -361,7 +376,7 @@ pub(super) struct Tables {
     rows: &'static [RowShape],
     long: &'static [RowShape],
     clusters: &'static [RowShape],
-    spread: &'static [spread::Shape],
+    spread: &'static [SpreadShape],
 }
 
 /// The plan tables of an element type.
@@ -372,21 +387,15 @@ pub(super) trait Instances: Copy + 'static {
     const CROSS_ENTROPY: Tables;
 }
 
+/// What each of a kernel's instances is to the plan.
 macro_rules! table {
-    ($kernel:ident, $ty:ty $(, $staged:literal)?) => {{
-        const KERNELS: &[cuda_std::kernel::Kernel<kernels::$kernel::Args<$ty>>] =
-            <$ty as kernels::$kernel::Instances>::ALL;
-        const TABLE: [RowShape; KERNELS.len()] = {
-            let mut table = [RowShape { lanes: 0, packs: 0, staged: 0, threads: 0 }; KERNELS.len()];
-            let mut i = 0;
+    ($kernel:ident, $ty:ty, $shape:ident::$of:ident) => {{
+        const KERNELS: &[Kernel<kernels::$kernel::Args<$ty>>] = <$ty as kernels::$kernel::Instances>::ALL;
+        const TABLE: [$shape; KERNELS.len()] = {
+            let mut table = [$shape::$of(&KERNELS[0]); KERNELS.len()];
+            let mut i = 1;
             while i < KERNELS.len() {
-                let kernel = &KERNELS[i];
-                table[i] = RowShape {
-                    lanes: kernel.constant("LANES"),
-                    packs: kernel.constant("PACKS"),
-                    staged: 0 $(+ kernel.constant($staged))?,
-                    threads: kernel.bounds.threads,
-                };
+                table[i] = $shape::$of(&KERNELS[i]);
                 i += 1;
             }
             table
@@ -399,40 +408,27 @@ macro_rules! instances {
     ($($ty:ty),*) => {$(
         impl Instances for $ty {
             const PLAIN: Tables = Tables {
-                rows: table!(row, $ty),
-                long: table!(long_row, $ty),
-                clusters: table!(cluster_row, $ty, "STAGED"),
-                spread: {
-                    const KERNELS: &[Kernel<kernels::spread_row::Args<$ty>>] =
-                        <$ty as kernels::spread_row::Instances>::ALL;
-                    const SHAPES: [spread::Shape; KERNELS.len()] = {
-                        let mut shapes = [spread::Shape::of(&KERNELS[0]); KERNELS.len()];
-                        let mut i = 1;
-                        while i < KERNELS.len() {
-                            shapes[i] = spread::Shape::of(&KERNELS[i]);
-                            i += 1;
-                        }
-                        shapes
-                    };
-                    &SHAPES
-                },
+                rows: table!(row, $ty, RowShape::of),
+                long: table!(long_row, $ty, RowShape::of),
+                clusters: table!(cluster_row, $ty, RowShape::with_staged),
+                spread: table!(spread_row, $ty, SpreadShape::of),
             };
             const BIAS: Tables = Tables {
-                rows: table!(row_bias, $ty),
+                rows: table!(row_bias, $ty, RowShape::of),
                 long: &[],
-                clusters: table!(cluster_row_bias, $ty, "STAGED"),
+                clusters: table!(cluster_row_bias, $ty, RowShape::with_staged),
                 spread: &[],
             };
             const DROPOUT: Tables = Tables {
-                rows: table!(dropout_row, $ty),
+                rows: table!(dropout_row, $ty, RowShape::of),
                 long: &[],
                 clusters: &[],
                 spread: &[],
             };
             const CROSS_ENTROPY: Tables = Tables {
-                rows: table!(cross_entropy_row, $ty),
+                rows: table!(cross_entropy_row, $ty, RowShape::of),
                 long: &[],
-                clusters: table!(cross_entropy_cluster, $ty, "STAGED"),
+                clusters: table!(cross_entropy_cluster, $ty, RowShape::with_staged),
                 spread: &[],
             };
         }

@@ -20,6 +20,9 @@ const ROWS_OF_GROUP: u64 = 4;
 /// One past the most blocks of all rows together, each with a word of 8 bytes.
 const MAX_WORDS: u64 = 1 << 31;
 
+/// Static shared memory of a block, at most.
+const FIXED: u32 = 2 << 10;
+
 /// Shared memory of a multiprocessor that each block takes beside its own.
 const RESERVED: u32 = 1 << 10;
 
@@ -32,8 +35,6 @@ pub(super) struct Shape {
     /// Slices that are in shared memory at a time.
     rows: usize,
     min_blocks: usize,
-    /// Bytes of static shared memory.
-    fixed: u32,
 }
 
 impl Shape {
@@ -44,7 +45,6 @@ impl Shape {
             packs: kernel.constant("PACKS"),
             rows: kernel.constant("AHEAD") + kernel.constant("BEHIND") + 1,
             min_blocks: kernel.bounds.min_blocks as usize,
-            fixed: 2 << 10,
         }
     }
 
@@ -80,7 +80,7 @@ impl Spread {
         let slice = packs.div_ceil(blocks).next_multiple_of(LINE).max(FEWEST);
         let blocks = packs.div_ceil(slice).max(1);
         let shared_bytes = shape.shared_bytes(slice);
-        let resident = (shared_bytes + shape.fixed + RESERVED) as usize * shape.min_blocks;
+        let resident = (shared_bytes + FIXED + RESERVED) as usize * shape.min_blocks;
         let fits = slice <= shape.lanes * shape.packs
             && resident <= target.shared_bytes as usize + RESERVED as usize
             && rows.saturating_mul(blocks as u64) < MAX_WORDS;
@@ -104,7 +104,7 @@ impl Spread {
 mod tests {
     use super::*;
 
-    const SHAPE: Shape = Shape { lanes: 512, packs: 4, rows: 6, min_blocks: 1, fixed: 2 << 10 };
+    const SHAPE: Shape = Shape { lanes: 512, packs: 4, rows: 6, min_blocks: 1 };
     const TARGET: Target = Target { clusters: true, multiprocessors: 132, shared_bytes: 227 << 10 };
 
     #[test]
@@ -115,7 +115,7 @@ mod tests {
                 let (blocks, slice) = (spread.blocks as usize, spread.slice as usize);
                 assert!(blocks * slice >= packs && (blocks - 1) * slice < packs.max(1), "{spread:?}");
                 assert!(blocks * spread.groups as usize <= 132, "{spread:?}");
-                assert!(spread.shared_bytes + SHAPE.fixed <= 227 << 10);
+                assert!(spread.shared_bytes + FIXED <= 227 << 10);
             }
         }
         assert_eq!(Spread::of(&SHAPE, 132 * 2048 + 1, 64, TARGET), None);
