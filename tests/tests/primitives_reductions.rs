@@ -10,7 +10,7 @@ use warpwright_tests::{Array, Plain, Random, assert_same, on_each_device};
 const OPS: usize = 3;
 
 /// What the tests need of a type, in plain Rust.
-trait Number: Plain + Reduce + PartialEq + std::fmt::Debug {
+trait Number: Plain + Reduce + PartialEq + bytemuck::NoUninit + std::fmt::Debug {
     fn combine(op: usize, a: Self, b: Self) -> Self;
 }
 
