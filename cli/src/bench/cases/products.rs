@@ -21,9 +21,15 @@ const LAYERS: [Extents; 5] = [
     extents(1, 4096, 4096, 4096),
     extents(1, 8192, 8192, 8192),
 ];
-/// A token, 16 and 128 of a model of 4096.
-const DECODE: [Extents; 3] =
-    [extents(1, 1, 4096, 4096), extents(1, 16, 4096, 4096), extents(1, 128, 4096, 4096)];
+/// A token, 16 and 128 of a model of 4096, and 16 at its other layers: keys and values of a quarter of the heads, and the two of 14336.
+const DECODE: [Extents; 6] = [
+    extents(1, 1, 4096, 4096),
+    extents(1, 16, 4096, 4096),
+    extents(1, 128, 4096, 4096),
+    extents(1, 16, 1024, 4096),
+    extents(1, 16, 14336, 4096),
+    extents(1, 16, 4096, 14336),
+];
 /// GPT-2's head on 8192 tokens.
 const HEAD: Extents = extents(1, 8192, 50304, 768);
 /// The scores of BERT-large's heads, and their values.
