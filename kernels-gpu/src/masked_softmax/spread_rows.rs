@@ -130,6 +130,8 @@ pub unsafe fn spread_row<
                 }
             }
             thread::sync_threads();
+            // Known anew: the compiler would give turns without a row that is gone through a barrier of their own, for some warps.
+            let has_now = bits::opaque(u32::from(has_now)) != 0;
             if has_now {
                 if warp == 0 {
                     let mut part = Partial::EMPTY;

@@ -1,14 +1,15 @@
 //! 16-bit products of few rows, as decoding has them: b is read once, straight into registers.
 //!
-//! The product is turned: rows of b are those of the tensor cores' first operand, 16 to a block, and rows of a the
+//! The product is turned: rows of b are those of the tensor cores' first operand, 16 to a group, and rows of a the
 //! columns of the second, so that up to 8 or 16 rows of a cost one or two `mma.sync`. The order of terms is free as
 //! long as both operands have the same, so that a lane's 16 bytes of a row are fragments as they are, and nothing
 //! goes through shared memory. The warps of a block take turns along k; what they have is added up in their order.
 //!
-//! A multiprocessor has registers for two blocks. Where one launch follows another, as in decoding, that evens out where blocks come
-//! to lie, and those of the launch behind let the lines that they begin with come while the ones ahead still read.
+//! A multiprocessor has registers for two blocks of a group. Where one launch follows another, as in decoding, that evens out where blocks
+//! come to lie, and those of the launch behind let the lines that they begin with come while the ones ahead still read. A block of two
+//! groups reads a half as often, and is the only one: for a with 16 rows, where one wave of blocks takes all columns.
 //!
-//! Launch: 1-D grid of [`Blocks`](super::Blocks) with a column of tiles of [`THIN_COLS`] columns for each block. It may be early.
+//! Launch: 1-D grid of [`Blocks`](super::Blocks) with a column of tiles of `GROUPS`·[`THIN_COLS`] columns for each block. It may be early.
 //!
 //! Floor: b once at the copy rate.
 
@@ -17,7 +18,7 @@ use super::epilogue::{Finish, Tensors};
 use cuda_std::dependent;
 use cuda_std::prelude::*;
 
-/// Columns of the result that a block computes.
+/// Columns of the result of a group, of which a block computes some.
 pub const THIN_COLS: u32 = 16;
 /// Rows of a fragment of a.
 pub const THIN_ROWS: u32 = 8;
@@ -28,7 +29,7 @@ const TERMS: u32 = 32;
 /// Bytes of a line of L2.
 const LINE: u32 = 128;
 
-/// Multiplies. m is at most `FRAGMENTS`·8. The loads of `DEPTH` steps are in flight.
+/// Multiplies by blocks of so many `GROUPS`. m is at most `FRAGMENTS`·8. The loads of `DEPTH` steps are in flight.
 ///
 /// # Safety
 /// The tensors have the matrices of `p`; rows of both operands start at multiples of 16 bytes and are whole packs;
@@ -37,12 +38,13 @@ const LINE: u32 = 128;
     family = "matmul",
     types = [f16, bf16],
     instances = [
-        { FRAGMENTS: 1, DEPTH: 8; threads: 256, min_blocks: 2 },
-        { FRAGMENTS: 2, DEPTH: 4; threads: 256, min_blocks: 2 },
+        { FRAGMENTS: 1, GROUPS: 1, DEPTH: 8; threads: 256, min_blocks: 2 },
+        { FRAGMENTS: 2, GROUPS: 1, DEPTH: 4; threads: 256, min_blocks: 2 },
+        { FRAGMENTS: 2, GROUPS: 2, DEPTH: 8; threads: 256, min_blocks: 1 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
-pub unsafe fn thin<T: Half, const FRAGMENTS: usize, const DEPTH: usize>(
+pub unsafe fn thin<T: Half, const FRAGMENTS: usize, const GROUPS: usize, const DEPTH: usize>(
     a: Global<T>,
     b: Global<T>,
     bias: Global<T>,
@@ -54,15 +56,15 @@ pub unsafe fn thin<T: Half, const FRAGMENTS: usize, const DEPTH: usize>(
     let place = p.blocks.place();
     let (lane, warp) = (warp::lane_id(), warp::warp_id());
     let (row, turn) = (lane / 4, lane % 4);
-    let first_col = place.tile_col * THIN_COLS;
+    let cols = GROUPS as u32 * THIN_COLS;
+    let first_col = place.tile_col * cols;
     let (m, n, k) = (p.epilogue.m, p.epilogue.n, p.k);
-    let mut sums = [[0.0f32; 4]; FRAGMENTS];
+    let mut sums = [[[0.0f32; 4]; FRAGMENTS]; GROUPS];
     // SAFETY: the caller's contract; rows are below their number and packs within a row by the predicates.
     unsafe {
         let (a, b) = (a.offset(place.of(p.a)), b.offset(place.of(p.b)));
         // Of each row of b as many neighbouring lines as there are threads for it; more would evict one another.
-        let (col, line) =
-            (first_col + thread::thread_idx_x() % THIN_COLS, thread::thread_idx_x() / THIN_COLS);
+        let (col, line) = (first_col + thread::thread_idx_x() % cols, thread::thread_idx_x() / cols);
         let term = line * (LINE / 2);
         b.prefetch_if(col < n && term < k, (col as i64 * p.b.row + term as i64) as usize);
         dependent::begin();
@@ -72,48 +74,60 @@ pub unsafe fn thin<T: Half, const FRAGMENTS: usize, const DEPTH: usize>(
         };
         let mut term = warp * TERMS + turn * T::PER_PACK as u32;
         while term < k + turn * T::PER_PACK as u32 {
-            let mut of_b = [[[0; 4]; 2]; DEPTH];
+            let mut of_b = [[[[0; 4]; 2]; GROUPS]; DEPTH];
             let mut of_a = [[[0; 4]; FRAGMENTS]; DEPTH];
             for i in 0..DEPTH {
                 let term = term + i as u32 * WARPS * TERMS;
-                for half in 0..2 {
-                    of_b[i][half] = pack(b, p.b.row, first_col + half as u32 * 8 + row, n, term);
+                for group in 0..GROUPS {
+                    for half in 0..2 {
+                        let col = first_col + group as u32 * THIN_COLS + half as u32 * 8 + row;
+                        of_b[i][group][half] = pack(b, p.b.row, col, n, term);
+                    }
                 }
                 for f in 0..FRAGMENTS {
                     of_a[i][f] = pack(a, p.a.row, f as u32 * THIN_ROWS + row, m, term);
                 }
             }
             for i in 0..DEPTH {
-                let [upper, lower] = of_b[i];
-                for f in 0..FRAGMENTS {
-                    let [s, t, u, v] = of_a[i][f];
+                for group in 0..GROUPS {
+                    let [upper, lower] = of_b[i][group];
                     let first = [upper[0], lower[0], upper[1], lower[1]];
                     let second = [upper[2], lower[2], upper[3], lower[3]];
-                    sums[f] = T::multiply(first, [s, t], sums[f]);
-                    sums[f] = T::multiply(second, [u, v], sums[f]);
+                    for f in 0..FRAGMENTS {
+                        let [s, t, u, v] = of_a[i][f];
+                        let sum = T::multiply(first, [s, t], sums[group][f]);
+                        sums[group][f] = T::multiply(second, [u, v], sum);
+                    }
                 }
             }
             term += DEPTH as u32 * WARPS * TERMS;
         }
         // Sums of a warp: [rows of a][columns].
-        let of_warps = shared_array!(matmul_thin_sums: [f32; 2048]);
+        let of_warps = if const { GROUPS == 1 } {
+            shared_array!(matmul_thin_sums: [f32; 2048])
+        } else {
+            shared_array!(matmul_thin_sums_of_two: [f32; 4096])
+        };
         let rows = FRAGMENTS as u32 * THIN_ROWS;
-        for f in 0..FRAGMENTS {
-            for i in 0..4 {
-                let down = f as u32 * THIN_ROWS + turn * 2 + (i % 2) as u32;
-                let across = row + (i / 2) as u32 * 8;
-                of_warps.set((warp * rows + down) * THIN_COLS + across, sums[f][i]);
+        for group in 0..GROUPS {
+            for f in 0..FRAGMENTS {
+                for i in 0..4 {
+                    let down = f as u32 * THIN_ROWS + turn * 2 + (i % 2) as u32;
+                    let across = group as u32 * THIN_COLS + row + (i / 2) as u32 * 8;
+                    of_warps.set((warp * rows + down) * cols + across, sums[group][f][i]);
+                }
             }
         }
         thread::sync_threads();
-        let (down, across) = (thread::thread_idx_x() / THIN_COLS, thread::thread_idx_x() % THIN_COLS);
-        if down < m && first_col + across < n {
+        let finish = Finish::new(Tensors { bias, addend, aux, out }, &p.epilogue, place);
+        let (mut down, across) = (thread::thread_idx_x() / cols, thread::thread_idx_x() % cols);
+        while down < m && first_col + across < n {
             let mut total = 0.0;
             for warp in 0..WARPS {
-                total += of_warps.get((warp * rows + down) * THIN_COLS + across);
+                total += of_warps.get((warp * rows + down) * cols + across);
             }
-            let finish = Finish::new(Tensors { bias, addend, aux, out }, &p.epilogue, place);
             finish.one(down, first_col + across, total);
+            down += thread::block_dim_x() / cols;
         }
     }
 }

@@ -163,7 +163,7 @@ mod expectations {
         "tensor_cores_bf16_4_8_2_2_2_4_1_1 ==64 mma.sync.aligned.m16n8k16",
         "tensor_cores_bf16_4_8_2_2_2_4_0_0 ==24 ldmatrix.sync.aligned.m8n8.x4.trans",
         "tensor_cores_f16_2_4_2_2_4_3_1_1 ==32 mma.sync.aligned.m16n8k16",
-        "thin_bf16_1_8 ==16 mma.sync.aligned.m16n8k16",
+        "thin_bf16_1_1_8 ==16 mma.sync.aligned.m16n8k16",
         "tf32_cores_3_2_8_2_2_3_1_1 ==48 mma.sync.aligned.m16n8k8",
         "tf32_cores_3_2_4_2_2_3_0_0 ==24 mma.sync.aligned.m16n8k8",
         "tf32_cores_1_4_8_2_2_3_1_1 ==32 mma.sync.aligned.m16n8k8"

@@ -1,6 +1,6 @@
 //! 16-bit products on Hopper's tensor cores, fed by its tensor memory accelerator.
 //!
-//! A block stays for several tiles, one multiprocessor each. One of its warpgroups, the producer, does nothing but
+//! A block stays for several tiles, one a multiprocessor, or two where it has one consumer. One of its warpgroups, the producer, does nothing but
 //! start copies: a thread of it fills `STAGES` stages of [`PIPELINED_DEPTH`] terms of both operands in turn. The
 //! `CONSUMERS` others each multiply 64 rows of 2·`SUMS` columns by `wgmma` and finish them. A stage has two barriers: *full*,
 //! where its bytes arrive, and *empty*, where a warp of each consumer arrives when the products that read the stage are
@@ -38,10 +38,10 @@ use cuda_std::warpgroup::{self, WarpgroupHalf};
 pub const PIPELINED_ROWS: u32 = GROUP_ROWS;
 /// Columns of a box of the result.
 pub const PIPELINED_CHUNK: u32 = CHUNK;
-/// Registers of a producer's and of a consumer's thread, of two and of three consumers.
+/// Registers of a producer's and of a consumer's thread, of two consumers, and of three or one.
 const FEW_REGISTERS: u32 = 32;
 const REGISTERS_OF_TWO: u32 = 232;
-const REGISTERS_OF_THREE: u32 = 160;
+const REGISTERS_OF_OTHERS: u32 = 160;
 
 /// Bytes of shared memory of an instance with so many consumers and columns.
 pub const fn pipelined_shared_bytes(consumers: u32, cols: u32, stages: u32) -> u32 {
@@ -75,6 +75,10 @@ pub const fn pipelined_shared_bytes(consumers: u32, cols: u32, stages: u32) -> u
         { CONSUMERS: 2, SUMS: 32, STAGES: 8, A_K: 1, B_K: 0; threads: 384, min_blocks: 1 },
         { CONSUMERS: 2, SUMS: 32, STAGES: 8, A_K: 0, B_K: 1; threads: 384, min_blocks: 1 },
         { CONSUMERS: 2, SUMS: 32, STAGES: 8, A_K: 0, B_K: 0; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 1, SUMS: 32, STAGES: 6, A_K: 1, B_K: 1; threads: 256, min_blocks: 2 },
+        { CONSUMERS: 1, SUMS: 32, STAGES: 6, A_K: 1, B_K: 0; threads: 256, min_blocks: 2 },
+        { CONSUMERS: 1, SUMS: 32, STAGES: 6, A_K: 0, B_K: 1; threads: 256, min_blocks: 2 },
+        { CONSUMERS: 1, SUMS: 32, STAGES: 6, A_K: 0, B_K: 0; threads: 256, min_blocks: 2 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
@@ -196,7 +200,7 @@ pub unsafe fn pipelined<
         if const { CONSUMERS == 2 } {
             warpgroup::grow_registers::<REGISTERS_OF_TWO>();
         } else {
-            warpgroup::grow_registers::<REGISTERS_OF_THREE>();
+            warpgroup::grow_registers::<REGISTERS_OF_OTHERS>();
         }
         let (warp, lane) = (warp_id(), warp::lane_id());
         let group = warp / WARPS;

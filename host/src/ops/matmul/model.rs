@@ -10,7 +10,7 @@
 //! 128 bytes that tiles are made of: two for a row of a stage that lies across lines, as all may where rows begin anywhere.
 
 use super::plan::{Choice, Plan, Request, Side, Target};
-use super::tiles::{Cluster, Pace, Part, Stay, Tile};
+use super::tiles::{Cluster, Pace, Part, Read, Stay, Tile};
 
 /// Terms of a split are a multiple of every kernel's depth.
 const DEPTH: usize = 64;
@@ -100,6 +100,7 @@ impl Tile {
                 };
                 rounds * (turns * stage + end)
             }
+            Pace::Reading(Read { term, .. }) => k_of_split.min(k) as f64 * term,
             Pace::Waves => {
                 let waves = (blocks / (sms * resident)).floor();
                 let rest = blocks - waves * sms * resident;
@@ -127,6 +128,7 @@ impl Tile {
                 launch + compute.max(in_memory) + NOT_HIDDEN * compute.min(in_memory)
             }
             Pace::Parted(..) => PARTED_LAUNCH + compute.max(in_memory),
+            Pace::Reading(Read { once, megabyte, .. }) => once + compute.max(megabyte * bytes / 1e6),
             Pace::Staying(_) => {
                 PIPED_LAUNCH + compute + BYTES[0] * bytes / 1e6 + LINES[0] * lines(request, tiles) / 1e3
             }
@@ -140,7 +142,7 @@ impl Tile {
         let read_again = 2.0 * partials as f64 / CACHE / 1e3;
         let reduce = match self.pace {
             _ if partials == 0 => 0.0,
-            Pace::Waves => LAUNCH + read_again,
+            Pace::Waves | Pace::Reading(_) => LAUNCH + read_again,
             Pace::Parted(..) => REDUCE_PARTED + read_again,
             // What comes to be read is in L2, and the time of what is written is in a tile's.
             Pace::Staying(_) | Pace::Clusters(_) => REDUCE,
@@ -157,7 +159,7 @@ impl Tile {
             _ => 0,
         };
         let (copy, copied) = match self.pace {
-            Pace::Waves => (LAUNCH, 1e3 / MEMORY),
+            Pace::Waves | Pace::Reading(_) => (LAUNCH, 1e3 / MEMORY),
             Pace::Parted(..) => (PARTING, 1e3 / MEMORY),
             Pace::Staying(_) | Pace::Clusters(_) => (COPY, COPIED),
         };
@@ -177,7 +179,7 @@ impl Tile {
             k_of_split,
             shared_bytes: self.shared_bytes,
             most_blocks: if matches!(self.pace, Pace::Staying(_) | Pace::Parted(..)) {
-                target.sms.into()
+                u64::from(target.sms) * resident as u64
             } else {
                 u64::MAX
             },

@@ -67,9 +67,10 @@ fn rows_of_a_batch_are_rows_of_one_product_as_long_as_kernels_count_them() {
 
 #[test]
 fn few_rows_take_the_kernel_that_reads_b_once() {
-    for (m, index) in [(1, 0), (8, 0), (9, 1), (16, 1)] {
+    for (m, index) in [(1, 0), (8, 0), (9, 2), (16, 2)] {
         assert_eq!(plan([m, 4096, 4096], DType::F16).choice, Choice::Thin { index }, "{m}");
     }
+    assert_eq!(plan([16, 1024, 4096], DType::F16).choice, Choice::Thin { index: 1 }, "few columns");
     assert!(matches!(plan([17, 4096, 4096], DType::F16).choice, Choice::TensorCores { .. }));
     assert!(matches!(plan([1, 4096, 4096], DType::F32).choice, Choice::Tf32Cores { .. }));
     // It reads whole packs along k.
@@ -153,7 +154,7 @@ fn a_kernel_can_be_chosen_and_the_fastest_comes_first() {
     let target = Target { warpgroups: true, ..TARGET };
     let request = request([4096, 4096, 4096], DType::BF16);
     let plans = Plan::of_each_kernel(&request, target);
-    assert_eq!(plans.len(), 10);
+    assert_eq!(plans.len(), 11);
     assert_eq!(plans[0], Plan::new(&request, target, None));
     assert!(matches!(plans[0].choice, Choice::Pipelined { .. }));
     assert!(plans.windows(2).all(|pair| pair[0].microseconds <= pair[1].microseconds));
