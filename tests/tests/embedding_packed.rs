@@ -202,7 +202,7 @@ on_each_device! {
                 per_row: divisor(cols as u32),
                 sequences: 2,
                 positions: 2,
-                unused: 0,
+                sectors: 0,
             };
             // SAFETY: the operands hold what the parameters say, the grid covers the units.
             unsafe {

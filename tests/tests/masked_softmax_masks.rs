@@ -164,6 +164,24 @@ on_each_device! {
         Ok(())
     }
 
+    /// Such long rows that a row asks for the length of one that is not the last.
+    fn lengths_are_asked_for_ahead(device: &Device) -> Result<()> {
+        let (rows, cols) = (13, 1 << 18);
+        let x = scores(device, DType::F32, &[rows, cols], &mut Random::new(8))?;
+        let of_row = |row: usize| row * 1001 % cols;
+        let lengths: Vec<i32> = (0..rows).map(|row| of_row(row) as i32).collect();
+        let lengths = Tensor::from_slice(device, &[rows], &lengths)?;
+        let mask = Mask::Range { lengths: Some(&lengths), starts: None };
+        let y = ops::masked_softmax(&x, &MaskedSoftmax { mask, ..Default::default() })?.to_f64()?;
+        for (row, y) in y.chunks(cols).enumerate() {
+            let (kept, masked) = y.split_at(of_row(row));
+            let sum: f64 = kept.iter().sum();
+            assert!(row == 0 || (sum - 1.0).abs() < 1e-4, "{sum} of row {row}");
+            assert!(kept.iter().all(|&p| p > 0.0) && masked.iter().all(|&p| p == 0.0), "row {row}");
+        }
+        Ok(())
+    }
+
     fn masked_columns_are_0_and_without_effect_whatever_x_holds_there(device: &Device) -> Result<()> {
         for (dtype, cols) in
             DTYPES.into_iter().flat_map(|dtype| [3, 37, 64, 700, 5000].map(|cols| (dtype, cols)))

@@ -90,9 +90,10 @@ view!(Global);
 view!(GlobalMut);
 
 impl<T: Copy> Global<T> {
-    /// Where `when` holds, lets the line of L2 come that has element `index`. Nothing is read, so that others may write there
-    /// meanwhile, and nothing has to be there.
+    /// Where `when` holds, lets the line of L2 come that has element `index`, which is to exist: PTX says nothing of other addresses,
+    /// and the checker reports them. Nothing is read, so that others may write there meanwhile.
     #[inline(always)]
+    #[track_caller]
     pub fn prefetch_if(self, when: bool, index: usize) {
         imp::prefetch_if::<T>(self.raw, when, index);
     }

@@ -161,6 +161,16 @@ impl<T: Copy> View<T> {
         unsafe { self.ptr.add(index).write(value) }
     }
 
+    /// Wants an element that is there, and does not read it.
+    #[track_caller]
+    #[inline]
+    pub fn prefetch(self, index: usize) {
+        let ctx = ctx();
+        if ctx.level.get() != NONE && !ctx.stopping.get() {
+            enter(ctx, self, index, 1, align_of::<T>(), Location::caller());
+        }
+    }
+
     /// Reads `N` elements in one access, aligned to its size.
     #[track_caller]
     #[inline]

@@ -38,6 +38,12 @@ fn a_vector_over_the_end() {
 }
 
 #[test]
+fn a_prefetch_past_the_end() {
+    let (_m, x) = of(&[1f32; 32]);
+    wrong(&one("prefetch", 1, 33), Kind::OutOfBounds, &|| x.prefetch(tid()));
+}
+
+#[test]
 fn bounds_alone_find_the_tail_as_well() {
     let (_m, x) = of(&[1f32; 32]);
     let l = Launch { checks: Checks::Bounds, ..one("bounds", 1, 33) };

@@ -6,8 +6,12 @@
 
 use super::boundaries::step;
 use super::tokens::{Token, Tokens, record};
+use cuda_std::dependent;
 use cuda_std::divide::Divisor;
 use cuda_std::prelude::*;
+
+/// Words of a sector of memory, which comes to L2 as a whole.
+pub const SECTOR_WORDS: usize = 8;
 
 /// A launch.
 #[repr(C)]
@@ -33,8 +37,8 @@ pub struct Lookup {
     pub sequences: u32,
     /// With packed sequences: rows of wpe, at least one.
     pub positions: u32,
-    /// Fills the struct, which has no padding.
-    pub unused: u32,
+    /// Sectors of memory that the launch's tokens fill; 0 where they do not follow one another.
+    pub sectors: u32,
 }
 cuda_std::plain_parameter!(Lookup);
 const _: () = assert!(size_of::<Lookup>() == size_of::<Tokens>() + 4 * 8 + 2 * 4 + 12 + 3 * 4);
@@ -111,6 +115,11 @@ unsafe fn run<T: Float, const PACKS: bool, const WPE: usize, const UNITS: usize>
 ) {
     let width = thread::block_dim_x();
     let first = thread::block_idx_x() * width * UNITS as u32 + thread::thread_idx_x();
+    // The launch's first blocks let all tokens come to L2.
+    let sector = thread::block_idx_x() * width + thread::thread_idx_x();
+    let words = p.tokens.words_of(p.first) + sector as usize * SECTOR_WORDS;
+    tokens.prefetch_if(sector < p.sectors, words);
+    dependent::begin();
     let unit = const { if PACKS { T::PER_PACK } else { 1 } };
     let (mut a, mut b) = ([[0; 4]; UNITS], [[0; 4]; UNITS]);
     let (mut rows, mut valid) = ([0; UNITS], [false; UNITS]);

@@ -48,6 +48,12 @@ pub(crate) struct Token {
 }
 
 impl Tokens {
+    /// The words that so many tokens take which follow one another.
+    #[inline(always)]
+    pub fn words_of(&self, tokens: u32) -> usize {
+        (tokens as usize) << (self.kind / token_kind::I64)
+    }
+
     /// Reads token `number`, counted through the sequences.
     ///
     /// # Safety

@@ -78,7 +78,12 @@ pub unsafe fn set<T: Copy>(raw: RawView, index: usize, value: T) {
     unsafe { raw.view::<T>().store(index, value) }
 }
 #[inline(always)]
-pub fn prefetch_if<T: Copy>(_: RawView, _: bool, _: usize) {}
+#[track_caller]
+pub fn prefetch_if<T: Copy>(raw: RawView, when: bool, index: usize) {
+    if when {
+        raw.view::<T>().prefetch(index);
+    }
+}
 #[inline(always)]
 #[track_caller]
 pub unsafe fn get_pack_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: u32) -> Pack {

@@ -210,6 +210,9 @@ fn pieces(problem: &Problem, per_row: usize, most: usize) -> impl Iterator<Item 
     let [wte_row, wte_column] = problem.wte_strides.map(|stride| stride as i64);
     let [wpe_row, wpe_column] = problem.wpe_strides.map(|stride| stride as i64);
     let params = token_params(problem);
+    let steps = params.steps.value();
+    let follow = params.step == 1 && (params.sequence == i64::from(steps) || tokens <= steps as usize);
+    let words = move |tokens: usize| params.words_of(tokens as u32);
     (0..tokens).step_by(step).map(move |first| Lookup {
         tokens: params,
         wte_row,
@@ -221,7 +224,11 @@ fn pieces(problem: &Problem, per_row: usize, most: usize) -> impl Iterator<Item 
         per_row: divisor(per_row),
         sequences: problem.packed.map_or(0, |packed| packed.sequences as u32),
         positions: problem.packed.map_or(0, |packed| packed.most as u32),
-        unused: 0,
+        sectors: if follow {
+            words(step.min(tokens - first)).div_ceil(kernels::SECTOR_WORDS) as u32
+        } else {
+            0
+        },
     })
 }
 
