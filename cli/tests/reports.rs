@@ -52,7 +52,7 @@ fn doctor_has_a_line_and_a_status_for_each_check() {
     assert_eq!(report["healthy"], true);
     let checks = report["checks"].as_array().unwrap();
     let names: Vec<&str> = checks.iter().map(|check| check["name"].as_str().unwrap()).collect();
-    for name in ["kernel compiler", "ptxas", "driver", "PTX freshness", "CPU checker"] {
+    for name in ["kernel compiler", "core source", "ptxas", "driver", "PTX freshness", "CPU checker"] {
         assert!(names.contains(&name), "{names:?}");
     }
     for check in checks {

@@ -95,14 +95,15 @@ fn requests() -> impl Strategy<Value = Request> {
 
 impl Request {
     fn special(&self, which: u64) -> f32 {
-        let finite = [0.0, -0.0, 60.0, -60.0];
+        let subnormal = if self.dtype == DType::F16 { 3e-6 } else { 5e-40 };
+        let finite = [0.0, -0.0, 60.0, -60.0, subnormal, -subnormal];
         let any = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::NEG_INFINITY];
         let large = if self.dtype == DType::F16 { 65504.0 } else { 1e38 };
         match (self.form, which) {
-            (_, 0..4) => finite[which as usize],
-            (_, 4..8) => any[which as usize - 4],
+            (_, 0..6) => finite[which as usize],
+            (_, 6..10) => any[which as usize - 6],
             (Form::Bias | Form::BiasF32, _) => -8.0,
-            (_, 8) => large,
+            (_, 10) => large,
             _ => -large,
         }
     }
@@ -112,7 +113,7 @@ impl Request {
             let mut values = random.floats(shape.iter().product(), -10.0, 10.0);
             for value in &mut values {
                 if random.below(self.special_every) == 0 {
-                    *value = self.special(random.below(10));
+                    *value = self.special(random.below(12));
                 }
             }
             floats(device, self.dtype, shape, &values)

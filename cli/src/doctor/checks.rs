@@ -10,21 +10,27 @@ use crate::probe;
 const NO_GPU: &str = "operations run on the CPU under the checker";
 
 pub fn all() -> Vec<Check> {
-    let mut checks = vec![compiler(), assembler()];
+    let mut checks = compiler();
+    checks.push(assembler());
     checks.extend(gpus());
     checks.push(checkout::freshness(&std::env::current_dir().unwrap_or_default()));
     checks.push(checker());
     checks
 }
 
-/// Needed to build kernels, not to run them.
-fn compiler() -> Check {
-    let name = "kernel compiler";
+/// Needed to build kernels, not to run them: a released rustc, and the source of its `core`.
+fn compiler() -> Vec<Check> {
+    let names = ["kernel compiler", "core source"];
     match discover_toolchain() {
-        Ok(toolchain) => Check::ok(name, format!("{toolchain}, core in {}", toolchain.source.display())),
+        Ok(toolchain) => {
+            let found = [toolchain.to_string(), toolchain.source.display().to_string()];
+            names.into_iter().zip(found).map(|(name, found)| Check::ok(name, found)).collect()
+        }
         Err(error) => {
-            let remedy = format!("only to build kernels: `{}`", error.remedy);
-            Check::ok(name, "no rustc with the source of its core").with(Status::Note, remedy)
+            let remedy = || format!("only to build kernels: `{}`", error.remedy);
+            let lacks = ["no rustc that has the source of its core", "none that belongs to a rustc"];
+            let check = |(name, lacks)| Check::ok(name, lacks).with(Status::Note, remedy());
+            names.into_iter().zip(lacks).map(check).collect()
         }
     }
 }
@@ -44,7 +50,8 @@ fn gpus() -> Vec<Check> {
         Ok((major, minor)) => Check::ok("driver", format!("supports CUDA {major}.{minor}")),
         Err(Error::NoDriver { reason }) => {
             let remedy = format!("to use a GPU, install NVIDIA's driver; {NO_GPU}");
-            return vec![Check::ok("driver", format!("none: {reason}")).with(Status::Note, remedy)];
+            let driver = Check::ok("driver", format!("none: {reason}")).with(Status::Note, remedy);
+            return vec![driver, Check::ok("GPU", "none without a driver").with(Status::Note, NO_GPU)];
         }
         Err(error) => {
             let check = Check::ok("driver", error.to_string());

@@ -125,8 +125,8 @@ pub(crate) unsafe fn locate<T: Float>(operands: &Operands<T>, p: &Params, row: u
     unsafe {
         if p.has_lengths != 0 {
             // A row waits for its length before it reads anything, but need not wait for memory.
-            let has_row = p.lengths_ahead != 0 && row as i64 + p.lengths_ahead < p.rows as i64;
-            operands.lengths.prefetch_if(has_row, (at.lengths + p.lengths_ahead) as usize);
+            let ahead = at.lengths + p.lengths_ahead as i64;
+            operands.lengths.prefetch_if(row < p.rows_asking, ahead as usize);
             high = bound(operands.lengths, at.lengths, cols, operands.lengths_fault);
         }
         if p.has_starts != 0 {

@@ -104,8 +104,6 @@ pub struct Params {
     pub starts_base: i64,
     /// Query position of row 0.
     pub query_base: i64,
-    /// How many rows ahead the lengths are that a row lets come to L2: 0 for none, and unless they follow one another.
-    pub lengths_ahead: i64,
     /// Elements of x from its first; none beyond are read.
     pub x_len: i64,
     /// Elements of the mask from its first; none beyond are read.
@@ -135,6 +133,10 @@ pub struct Params {
     pub ragged: u32,
     /// 1 where `lengths` is given.
     pub has_lengths: u32,
+    /// How many rows ahead the length is that a row lets come to L2.
+    pub lengths_ahead: u32,
+    /// Rows that do so: all but the last, where lengths follow one another.
+    pub rows_asking: u32,
     /// 1 where `starts` is given.
     pub has_starts: u32,
     /// 1 for a causal limit.
@@ -148,7 +150,7 @@ pub struct Params {
 }
 cuda_std::plain_parameter!(Params);
 // No padding: every byte of the parameter is a field's.
-const _: () = assert!(size_of::<Params>() == MAX_ROW_DIMS * 56 + 11 * 8 + 5 * 4 + 15 * 4);
+const _: () = assert!(size_of::<Params>() == MAX_ROW_DIMS * 56 + 10 * 8 + 5 * 4 + 17 * 4);
 
 impl Params {
     /// Whether rows may have fewer kept columns than they have.

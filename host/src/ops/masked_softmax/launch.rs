@@ -304,6 +304,7 @@ fn params<T: Float>(problem: &Problem, plan: Plan, piece: &Piece) -> Params {
             extent: u32::try_from(extent).ok().and_then(Divisor::new).unwrap_or(one),
         };
     }
+    let (rows, ahead) = (piece.rows() as u32, lengths_ahead(problem, piece));
     Params {
         dims,
         x_base: piece.base.x,
@@ -312,7 +313,6 @@ fn params<T: Float>(problem: &Problem, plan: Plan, piece: &Piece) -> Params {
         lengths_base: piece.base.lengths,
         starts_base: piece.base.starts,
         query_base: piece.base.query,
-        lengths_ahead: lengths_ahead(problem, piece),
         x_len: problem.x_reach as i64,
         mask_len: problem.mask_reach as i64,
         x_stride: problem.x_stride as i64,
@@ -320,7 +320,7 @@ fn params<T: Float>(problem: &Problem, plan: Plan, piece: &Piece) -> Params {
         exponent: Exponent::new(factor),
         scale: if bias || scale == 0.0 { scale } else { scale.signum() },
         dim_count: piece.dims.len() as u32,
-        rows: piece.rows() as u32,
+        rows,
         cols: problem.cols as u32,
         mask_kind: match problem.mask {
             MaskForm::None => mask_kind::NONE,
@@ -333,6 +333,8 @@ fn params<T: Float>(problem: &Problem, plan: Plan, piece: &Piece) -> Params {
         flip: if scale < 0.0 && !bias { T::SIGN_WORD } else { 0 },
         ragged: u32::from(plan.ragged),
         has_lengths: u32::from(problem.has_lengths),
+        lengths_ahead: ahead,
+        rows_asking: if ahead == 0 { 0 } else { rows.saturating_sub(ahead) },
         has_starts: u32::from(problem.has_starts),
         causal: u32::from(problem.causal_offset.is_some()),
         causal_offset: problem.causal_offset.unwrap_or(0),
@@ -350,10 +352,10 @@ fn params<T: Float>(problem: &Problem, plan: Plan, piece: &Piece) -> Params {
 const AHEAD: usize = 5 << 20;
 
 /// [`Params::lengths_ahead`], where lengths follow one another.
-fn lengths_ahead(problem: &Problem, piece: &Piece) -> i64 {
+fn lengths_ahead(problem: &Problem, piece: &Piece) -> u32 {
     match piece.dims {
         [dim] if problem.has_lengths && dim.lengths == 1 => {
-            (AHEAD / (problem.cols * problem.dtype.size()).max(1)) as i64
+            (AHEAD / (problem.cols * problem.dtype.size()).max(1)) as u32
         }
         _ => 0,
     }
