@@ -210,26 +210,30 @@ fn pieces(problem: &Problem, per_row: usize, most: usize) -> impl Iterator<Item 
     let [wte_row, wte_column] = problem.wte_strides.map(|stride| stride as i64);
     let [wpe_row, wpe_column] = problem.wpe_strides.map(|stride| stride as i64);
     let params = token_params(problem);
-    let steps = params.steps.value();
-    let follow = params.step == 1 && (params.sequence == i64::from(steps) || tokens <= steps as usize);
-    let words = move |tokens: usize| params.words_of(tokens as u32);
-    (0..tokens).step_by(step).map(move |first| Lookup {
-        tokens: params,
-        wte_row,
-        wte_column,
-        wpe_row,
-        wpe_column,
-        first: first as u32,
-        units: (step.min(tokens - first) * per_row) as u32,
-        per_row: divisor(per_row),
-        sequences: problem.packed.map_or(0, |packed| packed.sequences as u32),
-        positions: problem.packed.map_or(0, |packed| packed.most as u32),
-        sectors: if follow {
-            words(step.min(tokens - first)).div_ceil(kernels::SECTOR_WORDS) as u32
-        } else {
-            0
-        },
+    let follow = follow(&params, tokens);
+    (0..tokens).step_by(step).map(move |first| {
+        let count = step.min(tokens - first);
+        let sectors = params.words_of(count as u32).div_ceil(kernels::SECTOR_WORDS) as u32;
+        Lookup {
+            tokens: params,
+            wte_row,
+            wte_column,
+            wpe_row,
+            wpe_column,
+            first: first as u32,
+            units: (count * per_row) as u32,
+            per_row: divisor(per_row),
+            sequences: problem.packed.map_or(0, |packed| packed.sequences as u32),
+            positions: problem.packed.map_or(0, |packed| packed.most as u32),
+            sectors: if follow { sectors } else { 0 },
+        }
     })
+}
+
+/// Whether so many tokens follow one another in memory.
+fn follow(tokens: &Tokens, count: usize) -> bool {
+    let steps = tokens.steps.value();
+    tokens.step == 1 && (tokens.sequence == i64::from(steps) || count <= steps as usize)
 }
 
 /// Elements of wte and of wpe, counted to the end of their last rows, and where the first step's row is in wpe. `of_steps` is that

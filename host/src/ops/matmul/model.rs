@@ -100,7 +100,7 @@ impl Tile {
                 };
                 rounds * (turns * stage + end)
             }
-            Pace::Reading(Read { term, .. }) => k_of_split.min(k) as f64 * term,
+            Pace::Reading(Read { term, .. }) => k as f64 * term,
             Pace::Waves => {
                 let waves = (blocks / (sms * resident)).floor();
                 let rest = blocks - waves * sms * resident;
