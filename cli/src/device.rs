@@ -28,34 +28,57 @@ enum Level {
 }
 
 impl DeviceArgs {
-    /// Opens the device; says which on stderr where the caller did not choose.
-    pub fn open(&self) -> Result<Device, CliError> {
+    /// Opens the device.
+    pub fn open(&self) -> Result<Opened, CliError> {
         let checks = match self.check {
             Some(Level::None) => Checks::None,
             Some(Level::Bounds) => Checks::Bounds,
             Some(Level::Full) | None => Checks::Full,
         };
         match (self.device.as_deref(), self.check) {
-            (Some("cpu"), _) | (None, Some(_)) => Ok(Device::cpu_with(checks)),
+            (Some("cpu"), _) | (None, Some(_)) => Ok(Opened::chosen(Device::cpu_with(checks))),
             (Some(name), check) => {
                 let ordinal =
                     ordinal(name).ok_or_else(|| CliError::UnknownDevice { got: name.to_owned() })?;
                 match check {
                     Some(_) => Err(CliError::ChecksOnGpu { device: name.to_owned() }),
-                    None => Ok(Device::cuda(ordinal)?),
+                    None => Ok(Opened::chosen(Device::cuda(ordinal)?)),
                 }
             }
             (None, None) => Ok(match Device::cuda(0) {
-                Ok(gpu) => {
-                    output::note(&format!("note: on {gpu}, {}", gpu.name()));
-                    gpu
-                }
-                Err(why) => {
-                    output::note(&format!("note: on the CPU under the checker ({why})"));
-                    Device::cpu_with(checks)
-                }
+                Ok(gpu) => Opened { note: Some(format!("note: on {gpu}, {}", gpu.name())), device: gpu },
+                Err(why) => Opened {
+                    device: Device::cpu_with(checks),
+                    note: Some(format!("note: on the CPU under the checker ({why})")),
+                },
             }),
         }
+    }
+}
+
+/// A device, and what is to be said of it where the caller did not choose it.
+#[must_use]
+pub struct Opened {
+    pub device: Device,
+    note: Option<String>,
+}
+
+impl Opened {
+    fn chosen(device: Device) -> Opened {
+        Opened { device, note: None }
+    }
+
+    /// Says on stderr which device it is: once the work is done, so that an error is the only line, or before work that takes long.
+    pub fn say(&self) {
+        if let Some(note) = &self.note {
+            output::note(note);
+        }
+    }
+
+    /// [`Self::say`], and the result on stdout.
+    pub fn print(&self, text: &str) -> Result<(), CliError> {
+        self.say();
+        output::print(text)
     }
 }
 

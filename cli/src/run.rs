@@ -34,10 +34,11 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let op = ops::find(&args.op)?;
     let parameters = Parameters::parse(op.name, op.parameters, &args.set)?;
     output::expect_place(&args.out)?;
-    let device = args.device.open()?;
-    let tensors = Tensors::load(op, &args.inputs, &device)?;
+    let opened = args.device.open()?;
+    let tensors = Tensors::load(op, &args.inputs, &opened.device)?;
     let outputs = (op.run)(&tensors, &parameters)?;
     // Reads the results back, and with them what a kernel found to be out of range.
     io::save(&args.out, outputs.iter().map(|(name, tensor)| (*name, tensor)), &BTreeMap::new())?;
+    opened.say();
     Ok(())
 }

@@ -45,7 +45,9 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<(), CliError> {
     let data = data::find(args.data.as_deref())?;
-    let device = args.device.open()?;
+    let opened = args.device.open()?;
+    opened.say();
+    let device = opened.device;
     let setting = Setting { gpu: device.is_cuda(), data };
     let cases: Vec<(&str, Box<dyn Case>)> =
         OPS.iter().flat_map(|op| (op.cases)(&setting).into_iter().map(|case| (op.name, case))).collect();

@@ -7,7 +7,6 @@ use super::mask::{Form, Masks};
 use crate::bench::args::Type;
 use crate::device::DeviceArgs;
 use crate::error::CliError;
-use crate::output;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -31,11 +30,11 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<(), CliError> {
-    let device = args.device.open()?;
+    let opened = args.device.open()?;
     let Args { queries, keys, width, heads, dtype, mask, .. } = *args;
     let dtype = dtype.dtype();
-    let of = |shape: &[usize]| Desc::new(&device, dtype, shape);
+    let of = |shape: &[usize]| Desc::new(&opened.device, dtype, shape);
     let (q, k) = (of(&[heads, queries, width])?, of(&[heads, keys, width])?);
-    let plan = explain(&q, &k, &Masks::new(&device, dtype, queries, keys)?.request(mask))?;
-    output::print(&format!("attention_scores {heads} times {queries}x{keys}x{width} {dtype}: {plan}"))
+    let plan = explain(&q, &k, &Masks::new(&opened.device, dtype, queries, keys)?.request(mask))?;
+    opened.print(&format!("attention_scores {heads} times {queries}x{keys}x{width} {dtype}: {plan}"))
 }

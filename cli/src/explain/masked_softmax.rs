@@ -7,7 +7,6 @@ use super::mask::{Form, Masks};
 use crate::bench::args::Type;
 use crate::device::DeviceArgs;
 use crate::error::CliError;
-use crate::output;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -26,10 +25,10 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<(), CliError> {
-    let device = args.device.open()?;
+    let opened = args.device.open()?;
     let Args { rows, cols, mask, .. } = *args;
     let dtype = args.dtype.dtype();
-    let x = Desc::new(&device, dtype, &[rows, cols])?;
-    let plan = explain(&x, &Masks::new(&device, dtype, rows, cols)?.request(mask))?;
-    output::print(&format!("masked_softmax {rows}x{cols} {dtype}: {plan}"))
+    let x = Desc::new(&opened.device, dtype, &[rows, cols])?;
+    let plan = explain(&x, &Masks::new(&opened.device, dtype, rows, cols)?.request(mask))?;
+    opened.print(&format!("masked_softmax {rows}x{cols} {dtype}: {plan}"))
 }

@@ -5,7 +5,6 @@ use warpwright::{DType, Desc};
 
 use crate::device::DeviceArgs;
 use crate::error::CliError;
-use crate::output;
 
 /// GB/s that times are told for, unless the user knows better: an H200's copy.
 const RATE: f64 = 4200.0;
@@ -53,8 +52,9 @@ fn dtype(name: &str) -> Result<DType, String> {
 
 pub fn run(args: &Args) -> Result<(), CliError> {
     let Args { shape, dims, dtype, to, rate, device } = args;
-    let x = Desc::new(&device.open()?, *dtype, shape)?;
+    let opened = device.open()?;
+    let x = Desc::new(&opened.device, *dtype, shape)?;
     let explanation = explain(&x, dims, to.unwrap_or(*dtype))?;
     let micros = explanation.micros(*rate);
-    output::print(&format!("{explanation}\ntime        {micros:.1} us at {rate} GB/s"))
+    opened.print(&format!("{explanation}\ntime        {micros:.1} us at {rate} GB/s"))
 }

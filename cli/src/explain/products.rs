@@ -6,10 +6,9 @@ use warpwright::ops::{Linear, linear_explain, linear_shape};
 use warpwright::{Desc, Device, Result};
 
 use crate::bench::args::Type;
-use crate::device::DeviceArgs;
+use crate::device::{DeviceArgs, Opened};
 use crate::error::CliError;
 use crate::ops::linear::heads_of;
-use crate::output;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -56,11 +55,11 @@ impl Args {
     }
 
     /// `more` is a line of its own.
-    fn print(&self, name: &str, plan: &Plan, more: &str) -> Result<(), CliError> {
+    fn print(&self, opened: &Opened, name: &str, plan: &Plan, more: &str) -> Result<(), CliError> {
         let Args { m, n, k, batch, dtype, .. } = self;
         let batch = if *batch == 1 { String::new() } else { format!("{batch} times ") };
         let dtype = dtype.dtype();
-        output::print(&format!(
+        opened.print(&format!(
             "{name} {batch}{m}x{n}x{k} {dtype}: {plan}\n{more}by the model {:.1} us",
             plan.microseconds
         ))
@@ -68,24 +67,32 @@ impl Args {
 }
 
 pub fn matmul(args: &Args) -> Result<(), CliError> {
-    let device = args.device.open()?;
+    let opened = args.device.open()?;
     let (m, n, k) = (args.m, args.n, args.k);
-    let a = if args.transpose_a { args.matrix(&device, k, m)? } else { args.matrix(&device, m, k)? };
-    let b = if args.transpose_b { args.matrix(&device, n, k)? } else { args.matrix(&device, k, n)? };
+    let a = if args.transpose_a {
+        args.matrix(&opened.device, k, m)?
+    } else {
+        args.matrix(&opened.device, m, k)?
+    };
+    let b = if args.transpose_b {
+        args.matrix(&opened.device, n, k)?
+    } else {
+        args.matrix(&opened.device, k, n)?
+    };
     let parameters = Matmul {
         transpose_a: args.transpose_a,
         transpose_b: args.transpose_b,
         tf32: args.tf32,
         ..Matmul::default()
     };
-    args.print("matmul", &explain(&a, &b, &parameters)?, "")
+    args.print(&opened, "matmul", &explain(&a, &b, &parameters)?, "")
 }
 
 pub fn linear(args: &LinearArgs) -> Result<(), CliError> {
     let LinearArgs { product: args, parts, heads } = args;
-    let device = args.device.open()?;
-    let x = args.matrix(&device, args.m, args.k)?;
-    let weight = Desc::new(&device, args.dtype.dtype(), &[args.n, args.k])?;
+    let opened = args.device.open()?;
+    let x = args.matrix(&opened.device, args.m, args.k)?;
+    let weight = Desc::new(&opened.device, args.dtype.dtype(), &[args.n, args.k])?;
     let heads = heads_of(*parts, *heads);
     let layer = Linear { tf32: args.tf32, heads, ..Linear::default() };
     let more = match heads {
@@ -94,5 +101,5 @@ pub fn linear(args: &LinearArgs) -> Result<(), CliError> {
         }
         None => String::new(),
     };
-    args.print("linear", &linear_explain(&x, &weight, &layer)?, &more)
+    args.print(&opened, "linear", &linear_explain(&x, &weight, &layer)?, &more)
 }

@@ -6,7 +6,6 @@ use warpwright::ops::{Recurrent, RecurrentKind, RecurrentWeights, gru_explain, l
 use crate::bench::args::Type;
 use crate::device::DeviceArgs;
 use crate::error::CliError;
-use crate::output;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -26,10 +25,10 @@ pub struct Args {
 }
 
 pub fn run(kind: RecurrentKind, args: &Args) -> Result<(), CliError> {
-    let device = args.device.open()?;
+    let opened = args.device.open()?;
     // What is too many is refused with the tensors.
     let (dtype, rows) = (args.dtype.dtype(), kind.gates().saturating_mul(args.h));
-    let of = |shape: &[usize]| Desc::new(&device, dtype, shape);
+    let of = |shape: &[usize]| Desc::new(&opened.device, dtype, shape);
     let (x, w_ih, w_hh) = (of(&[args.t, args.b, args.i])?, of(&[rows, args.i])?, of(&[rows, args.h])?);
     let weights = [RecurrentWeights { w_ih: &w_ih, w_hh: &w_hh, b_ih: None, b_hh: None }];
     let parameters = Recurrent::new(&weights);
@@ -38,5 +37,5 @@ pub fn run(kind: RecurrentKind, args: &Args) -> Result<(), CliError> {
         RecurrentKind::Lstm => lstm_explain(&x, &parameters)?,
     };
     let Args { t, b, i, h, .. } = args;
-    output::print(&format!("{kind} {t}x{b}x{i}x{h} {dtype}: the input's product of all steps, then {plan}"))
+    opened.print(&format!("{kind} {t}x{b}x{i}x{h} {dtype}: the input's product of all steps, then {plan}"))
 }

@@ -55,21 +55,23 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     if let Some(file) = &args.trace {
         output::expect_place(file)?;
     }
-    let device = args.device.open()?;
-    let case = choose((op.bench)(&setting(args, &device)), args.only.as_deref(), device.is_cuda())?;
-    let data = if device.is_cuda() { Data::new(&device) } else { Data::small(&device) };
+    let opened = args.device.open()?;
+    let device = &opened.device;
+    let case = choose((op.bench)(&setting(args, device)), args.only.as_deref(), device.is_cuda())?;
+    let data = if device.is_cuda() { Data::new(device) } else { Data::small(device) };
     let calls = args.calls as usize;
     let sets = case.sets().min(calls);
     let prepared = case.prepare(&data, sets)?;
     let copy = match device.is_cuda() {
-        true => Some(bench::copy::measure(&device, &data, (GPU_SIZE as usize) << 20)?.gbps),
+        true => Some(bench::copy::measure(device, &data, (GPU_SIZE as usize) << 20)?.gbps),
         false => None,
     };
-    let profile = record(&device, &data, &case, &prepared, calls)?;
+    let profile = record(device, &data, &case, &prepared, calls)?;
     if let Some(file) = &args.trace {
         output::write_file(file, &profile.trace())?;
     }
-    let report = Report::new(&device, &case, prepared.floor, calls, copy, &profile);
+    let report = Report::new(device, &case, prepared.floor, calls, copy, &profile);
+    opened.say();
     if args.json { output::print_json(&report) } else { output::print(&report.text()) }
 }
 

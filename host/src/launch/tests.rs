@@ -90,3 +90,51 @@ fn launches_past_the_limits_are_refused_as_on_a_gpu() {
     // SAFETY: as above.
     unsafe { Device::cpu().launch(&empty::ALL[0], one.shared(232_448), ()) }.unwrap();
 }
+
+/// An empty kernel by [`Device::launch`] takes at most a tenth longer than by the driver's own call. Nanoseconds of each are the
+/// least of several batches, taken in turn, since other work on the machine only adds to them.
+#[test]
+fn a_launch_costs_little_more_than_the_drivers_own() {
+    const BATCHES: u32 = 60;
+    const LAUNCHES: u32 = 500; // fewer than the driver queues before it blocks
+    let device = match Device::cuda(0) {
+        Ok(device) => device,
+        Err(error @ (Error::NoDriver { .. } | Error::NoDevice { .. })) => {
+            return println!("skipped: {error}");
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let Kind::Cuda(gpu, stream) = device.kind() else { unreachable!("it is a GPU") };
+    let kernel = &empty::ALL[0];
+    let function = gpu.context.function(families::find(kernel).unwrap(), kernel.name).unwrap();
+    let time = |launch: &dyn Fn() -> Result<()>| {
+        device.synchronize().unwrap();
+        let start = std::time::Instant::now();
+        (0..LAUNCHES).try_for_each(|_| launch()).unwrap();
+        start.elapsed().as_nanos() as f64 / f64::from(LAUNCHES)
+    };
+    let grid = Grid::new(1).unwrap();
+    // SAFETY: the kernel takes no arguments and touches no memory.
+    let early = || unsafe { device.launch(kernel, grid, ()) };
+    // SAFETY: as above.
+    let ours = || unsafe { device.launch(kernel, grid.early_if(false), ()) };
+    let bare = || {
+        let (stream, threads, none) = (stream.raw(), kernel.bounds.threads, std::ptr::null_mut());
+        // SAFETY: as above; function and stream are alive.
+        let code = unsafe {
+            let function = function.raw();
+            cuda_driver::sys::cuLaunchKernel(function, 1, 1, 1, threads, 1, 1, 0, stream, none, none.cast())
+        };
+        assert_eq!(code, cuda_driver::sys::CUDA_SUCCESS);
+        Ok(())
+    };
+    let mut least = [f64::INFINITY; 3];
+    for _ in 0..BATCHES {
+        for (least, taken) in least.iter_mut().zip([time(&ours), time(&early), time(&bare)]) {
+            *least = least.min(taken);
+        }
+    }
+    let [ours, early, bare] = least;
+    println!("a launch: {ours:.0} ns, where it may start early {early:.0} ns, the driver's own {bare:.0} ns");
+    assert!(ours <= 1.1 * bare, "{ours:.0} ns, {bare:.0} ns by the driver alone");
+}
