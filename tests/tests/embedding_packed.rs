@@ -5,7 +5,7 @@
 mod pointwise;
 
 use cuda_std::Global;
-use kernels_gpu::embedding::{Lookup, Tokens, lookup_elements, token_kind};
+use kernels_gpu::embedding::{Lookup, Tokens, added, lookup_elements, token_kind};
 use pointwise::{Layout, ulp};
 use warpwright::ops::{self, Positions};
 use warpwright::{DType, Desc, Device, Grid, Result, Tensor, reference};
@@ -107,6 +107,24 @@ on_each_device! {
 }
 
 on_each_device! {
+    /// More than a warp looks at in one go or two, of which many are empty; rows of packs, of windows, of words and of elements.
+    fn positions_of_many_sequences_are_found(device: &Device) -> Result<()> {
+        let mut random = Random::new(470);
+        let mut lengths: Vec<usize> = (0..1500).map(|_| random.below(4) as usize).collect();
+        lengths.splice(300..700, [0; 400]);
+        lengths[900] = 500;
+        for (seed, (dtype, cols)) in [(DType::F32, 3), (DType::F32, 8), (DType::F32, 37), (DType::BF16, 5), (DType::BF16, 16), (DType::BF16, 131)]
+            .into_iter()
+            .enumerate()
+        {
+            let text = Text::new(device, dtype, &lengths, cols, 471 + seed as u64)?;
+            text.check_forward(&format!("{dtype} x{cols}"))?;
+        }
+        Ok(())
+    }
+}
+
+on_each_device! {
     fn packing_sequences_of_one_length_changes_no_bit(device: &Device) -> Result<()> {
         let (sequences, steps, cols) = (40, 5, 24);
         let text = Text::new(device, DType::F32, &vec![steps; sequences], cols, 480)?;
@@ -187,7 +205,7 @@ on_each_device! {
         for starts in [[6u32, 0, 6], [3, 3, 0], [0, 6, 6], [6, 6, 6]] {
             let starts = Tensor::from_slice(device, &[3], &starts)?;
             let y = poisoned(device, DType::F32, &[total, cols], POISON)?;
-            let kernel = &lookup_elements::kernels::<f32>()[1];
+            let kernel = &lookup_elements::kernels::<f32>()[added::PACKED];
             let divisor = |number| cuda_std::divide::Divisor::new(number).expect("not 0");
             let tokens_as =
                 Tokens { sequence: 0, step: 1, vocabulary: 1, steps: divisor(total as u32), kind: token_kind::U32 };
@@ -203,6 +221,8 @@ on_each_device! {
                 sequences: 2,
                 positions: 2,
                 sectors: 0,
+                early: 0,
+                unused: 0,
             };
             // SAFETY: the operands hold what the parameters say, the grid covers the units.
             unsafe {

@@ -1,8 +1,10 @@
-//! Element types, bit operations and division: all exact.
+//! Element types, bit operations, division and random words: all exact.
 
 use cuda_std::divide::Divisor;
 use cuda_std::{Float, bf16, f16};
-use kernels_gpu::probe::{Division, WORD_RESULTS, bit_operations, divide, narrow, pairs, widen, words};
+use kernels_gpu::probe::{
+    BIT_RESULTS, Division, WORD_RESULTS, bit_operations, divide, narrow, pairs, random_words, widen, words,
+};
 use warpwright::{Device, Grid, Result};
 use warpwright_tests::{Array, EDGES, Plain, Random, assert_same, on_each_device};
 
@@ -274,12 +276,12 @@ on_each_device! {
         let mut sparse = || (0..count).map(|_| (random.bits() & random.bits() & random.bits()) as u32).collect::<Vec<u32>>();
         let (a, b) = (sparse(), sparse());
         let (xa, xb, xs) = (Array::new(device, &a)?, Array::new(device, &b)?, Array::new(device, &selectors)?);
-        let out = Array::poisoned(device, 6 * count)?;
+        let out = Array::poisoned(device, BIT_RESULTS * count)?;
         let args = (xa.view()?, xb.view()?, xs.view()?, out.view_mut()?, count as u32);
         let kernel = &bit_operations::ALL[0];
         // SAFETY: the arrays have the sizes that the kernel states.
         unsafe { device.launch(kernel, grid(count, kernel.bounds.threads)?, args)? };
-        let mut want = vec![[0; 6]; count];
+        let mut want = vec![[0; BIT_RESULTS]; count];
         for (i, want) in want.iter_mut().enumerate() {
             let bytes = [a[i].to_le_bytes(), b[i].to_le_bytes()].concat();
             let pick = |place: u32| {
@@ -296,10 +298,13 @@ on_each_device! {
             let shifted = if by < 32 { a[i] << by } else { 0 };
             let funnel = (u64::from(b[i]) << 32 | u64::from(a[i])) >> (by % 32);
             let chosen = u32::from_le_bytes([0, 1, 2, 3].map(pick));
-            *want = [chosen, mixed, u32::from_le_bytes(marked), a[i], shifted, funnel as u32];
+            let signs = |word: u32| (0..4).map(|byte| (word >> (8 * byte + 7) & 1) << byte).sum::<u32>();
+            let spread = (0..4).map(|bit| (a[i] >> bit & 1) << (8 * bit + 7)).sum::<u32>();
+            let marks = u32::from_le_bytes(marked);
+            *want = [chosen, mixed, marks, a[i], shifted, funnel as u32, a[i], a[i], b[i], signs(marks), spread];
         }
-        let want: Vec<u32> = (0..6).flat_map(|what| want.iter().map(move |results| results[what])).collect();
-        assert_same(&out.read()?, &want, "[(prmt, select, nonzero_bytes, opaque, shift_left, funnel_right), case]");
+        let want: Vec<u32> = (0..BIT_RESULTS).flat_map(|what| want.iter().map(move |results| results[what])).collect();
+        assert_same(&out.read()?, &want, "[(prmt, select, nonzero_bytes, opaque, shift_left, funnel_right, pinned, opaque_64 twice, of_bytes, to_bytes), case]");
         Ok(())
     }
 
@@ -324,6 +329,39 @@ on_each_device! {
             let want: Vec<u32> = quotients.chain(remainders).chain(dividends.iter().map(|_| d)).collect();
             assert_same(&out.read()?, &want, format!("[(quotient, remainder, divisor), dividend] by {d}"));
         }
+        Ok(())
+    }
+
+    /// Random123's known answers, and streams made of them.
+    fn random_words_are_philox(device: &Device) -> Result<()> {
+        let published = [
+            ([0; 4], [0; 2], [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]),
+            ([u32::MAX; 4], [u32::MAX; 2], [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]),
+            (
+                [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344],
+                [0xa409_3822, 0x299f_31d0],
+                [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1],
+            ),
+        ];
+        let mut random = Random::new(66);
+        let mut counters: Vec<u32> = published.iter().flat_map(|(counter, ..)| *counter).collect();
+        let mut keys: Vec<u32> = published.iter().flat_map(|(_, key, _)| *key).collect();
+        // Streams count their words in 64 bits: the group's upper half has 30.
+        counters.extend(random.words(4 * 500).iter().enumerate().map(|(i, word)| if i % 4 == 1 { word >> 2 } else { *word }));
+        keys.extend(random.words(2 * 500));
+        let count = keys.len() / 2;
+        let (xc, xk, out) = (Array::new(device, &counters)?, Array::new(device, &keys)?, Array::poisoned(device, 12 * count)?);
+        let kernel = &random_words::ALL[0];
+        let args = (xc.view()?, xk.view()?, out.view_mut()?, count as u32);
+        // SAFETY: the arrays have the sizes that the kernel states.
+        unsafe { device.launch(kernel, grid(count, kernel.bounds.threads)?, args)? };
+        let out = out.read()?;
+        let (words, streams) = out.split_at(4 * count);
+        let want: Vec<u32> = published.iter().flat_map(|(.., words)| *words).collect();
+        assert_same(&words[..want.len()], &want, "the published words");
+        assert_same(&streams[..4 * count], words, "groups of streams");
+        let first = 4 * published.len();
+        assert_same(&streams[4 * count..][first..], &words[first..], "words of streams, one by one");
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
-//! Barriers, indices, memory order, clusters and parameters.
+//! Barriers, indices, memory order, clusters, parameters and launches in a row.
 
 use kernels_gpu::probe::{
-    INDICES, MESSAGES, halves_meet, indices, last_block_sums, message, parameters, posts, ring,
-    voting_barriers, way,
+    INDICES, MESSAGES, halves_meet, indices, last_block_sums, message, parameters, posts, relay_begun,
+    relay_waited, remote_packs, ring, voting_barriers, way,
 };
 use warpwright::{Device, Grid, Result};
 use warpwright_tests::{Array, Random, assert_same, on_each_device};
@@ -153,6 +153,60 @@ on_each_device! {
                 h.into(), i, j as i64 as u64,
             ];
             assert_same(&out.read()?, &want, "the parameters");
+        }
+        Ok(())
+    }
+
+    fn packs_and_words_of_the_next_block_of_a_cluster_are_read_where_the_predicate_holds(device: &Device) -> Result<()> {
+        const BLOCKS: usize = 8;
+        const THREADS: usize = 64;
+        if device.info().is_some_and(|info| info.arch != (9, 0)) {
+            return Ok(());
+        }
+        let values = Random::new(24).words(BLOCKS * THREADS * 4);
+        let x = Array::new(device, &values)?;
+        for size in [2, 4, 8] {
+            let (packs, words) = (Array::poisoned(device, values.len())?, Array::poisoned(device, BLOCKS * THREADS)?);
+            let grid = Grid::new(BLOCKS as u64)?.cluster(size as u32);
+            let args = (x.view()?, packs.view_mut()?, words.view_mut()?);
+            // SAFETY: the arrays have the sizes that the kernel states.
+            unsafe { device.launch(&remote_packs::ALL[0], grid, args)? };
+            let of = |number: usize, thread: usize, word: usize| {
+                let block = number / THREADS;
+                let right = block / size * size + (block + 1) % size;
+                values[(right * THREADS + thread) * 4 + word]
+            };
+            let numbers = 0..BLOCKS * THREADS;
+            let pack = |number: usize| {
+                let thread = number % THREADS;
+                (0..4).map(move |word| if thread.is_multiple_of(3) { 0 } else { of(number, THREADS - 1 - thread, word) })
+            };
+            let word = |number: usize| if number.is_multiple_of(2) { of(number, number % THREADS, 1) } else { 0 };
+            assert_same(&packs.read()?, &numbers.clone().flat_map(pack).collect::<Vec<u32>>(), format!("packs, clusters of {size}"));
+            assert_same(&words.read()?, &numbers.map(word).collect::<Vec<u32>>(), format!("words, clusters of {size}"));
+        }
+        Ok(())
+    }
+
+    /// As many launches as begin early on GPUs that can: each wants all that the one ahead writes at its end.
+    fn launches_in_a_row_wait_for_one_another(device: &Device) -> Result<()> {
+        let mut kernels = vec![&relay_begun::ALL[0]];
+        if device.info().is_none_or(|info| info.arch == (9, 0)) {
+            kernels.push(&relay_waited::ALL[0]);
+        }
+        let (count, launches) = if device.is_cuda() { (1 << 20, 41) } else { (1000, 5) };
+        let values = Random::new(25).words(count);
+        for kernel in kernels {
+            let arrays = [Array::new(device, &values)?, Array::<u32>::poisoned(device, count)?];
+            for launch in 0..launches {
+                let (x, y) = (&arrays[launch % 2], &arrays[(launch + 1) % 2]);
+                let grid = Grid::covering(count as u64, kernel.bounds.threads.into())?;
+                // SAFETY: the arrays have the sizes that the kernel states.
+                unsafe { device.launch(kernel, grid, (x.view_mut()?, y.view_mut()?, count as u32))? };
+            }
+            // An odd number of launches turns them round.
+            let want: Vec<u32> = values.iter().rev().map(|value| value.wrapping_add(launches as u32)).collect();
+            assert_same(&arrays[launches % 2].read()?, &want, kernel.name);
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
-//! What determines the PTX, as one hash: the device crates' files, the versions of what they depend on
-//! when compiled for the GPU, the profiles of the workspace, and the builder's settings. Not the
-//! compiler: the manifest names it, and a newer one here does not make committed PTX stale.
+//! What determines a family's PTX, as one hash: the device crates' files, but for modules of `kernels-gpu` that the family
+//! does not switch on, the versions of what they depend on when compiled for the GPU, the profiles of the workspace, and the
+//! builder's settings. Not the compiler: the manifest names it, and a newer one here does not make committed PTX stale.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,15 +17,22 @@ use crate::families::Family;
 
 const TARGET: &str = "nvptx64-nvidia-cuda";
 
-/// The part of the hash that all families share.
+/// The device crates, read.
 pub struct Sources {
+    /// The part of the hash that all families share.
     shared: Sha256,
+    /// Files of `kernels-gpu` that belong to some families, in order.
+    optional: Vec<(Module, String, Vec<u8>)>,
 }
 
 impl Sources {
     pub fn read(root: &Path) -> Result<Sources> {
         let graph = Graph::read(root)?;
-        let mut shared = Sha256::new();
+        let kernels = root.join("kernels-gpu/src");
+        let lib =
+            fs::read_to_string(kernels.join("lib.rs")).context("kernels-gpu/src/lib.rs cannot be read")?;
+        let modules = optional_modules(&lib);
+        let (mut shared, mut optional) = (Sha256::new(), Vec::new());
         for dir in &graph.folders {
             let mut files = Vec::new();
             list_files(dir, &mut files).with_context(|| format!("{} cannot be listed", dir.display()))?;
@@ -33,7 +40,10 @@ impl Sources {
             for path in files {
                 let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
                 let bytes = fs::read(&path).with_context(|| format!("{} cannot be read", path.display()))?;
-                add(&mut shared, name.as_bytes(), &bytes);
+                match modules.iter().find(|module| module.has(&kernels, &path)) {
+                    Some(module) => optional.push((module.clone(), name, bytes)),
+                    None => add(&mut shared, name.as_bytes(), &bytes),
+                }
             }
         }
         for version in &graph.versions {
@@ -41,16 +51,52 @@ impl Sources {
         }
         let manifest = fs::read_to_string(root.join("Cargo.toml")).context("Cargo.toml cannot be read")?;
         add(&mut shared, b"profiles", profiles(&manifest).as_bytes());
-        Ok(Sources { shared })
+        Ok(Sources { shared, optional })
     }
 
     pub fn of(&self, root: &Path, family: &Family) -> String {
         let mut hash = self.shared.clone();
+        for (_, name, bytes) in
+            self.optional.iter().filter(|(module, ..)| module.features.contains(family.name))
+        {
+            add(&mut hash, name.as_bytes(), bytes);
+        }
         for arch in family.arches {
             add(&mut hash, b"builder", family.builder(root, *arch).fingerprint().as_bytes());
         }
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
+}
+
+/// A module of `kernels-gpu` that only some features switch on.
+#[derive(Clone, Debug, PartialEq)]
+struct Module {
+    name: String,
+    features: BTreeSet<String>,
+}
+
+impl Module {
+    /// Whether a file below `src` is the module's.
+    fn has(&self, src: &Path, path: &Path) -> bool {
+        let below = path.strip_prefix(src).unwrap_or(Path::new(""));
+        below.starts_with(&self.name) || below == Path::new(&format!("{}.rs", self.name))
+    }
+}
+
+/// The modules that a crate's root declares behind `cfg(feature = "…")` or `cfg(any(feature = "…", …))`; behind other conditions they count
+/// as always there.
+fn optional_modules(lib: &str) -> Vec<Module> {
+    let code = lib.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let code = code.collect::<Vec<_>>().join(" ");
+    let of_item = |item: &str| {
+        let (attributes, name) = item.rsplit_once("mod ")?;
+        let (_, condition) = attributes.split_once("#[cfg(")?;
+        let features = condition.split("feature = \"").skip(1).filter_map(|rest| rest.split_once('"'));
+        let features: BTreeSet<String> = features.map(|(feature, _)| feature.to_owned()).collect();
+        let plain = !features.is_empty() && !["not(", "all("].iter().any(|other| condition.contains(other));
+        plain.then(|| Module { name: name.trim().to_owned(), features })
+    };
+    code.split(';').filter_map(of_item).collect()
 }
 
 /// Lengths keep neighbours apart.
@@ -191,6 +237,24 @@ mod tests {
     fn only_profiles_of_the_manifest_count() {
         let manifest = "[workspace]\nmembers = []\n[profile.release]\n# why\ndebug = 1\n\n[profile.dev]\nopt-level = 1\n[patch]\nx = 1\n";
         assert_eq!(profiles(manifest), "[profile.release]\ndebug = 1\n[profile.dev]\nopt-level = 1\n");
+    }
+
+    #[test]
+    fn modules_belong_to_the_families_that_switch_them_on() {
+        let lib = "//! All; of it.\n#![cfg_attr(x, no_std)]\nuse core::mem;\n#[cfg(feature = \"rows\")]\npub mod rows;\n\
+            #[cfg(any(\n    feature = \"rows\",\n    feature = \"probe\"\n))]\nmod exchange;\nmod always;\n\
+            #[cfg(not(feature = \"rows\"))]\nmod other;\n";
+        let module = |name: &str, features: &[&str]| Module {
+            name: name.to_owned(),
+            features: features.iter().map(|&feature| feature.to_owned()).collect(),
+        };
+        let modules = optional_modules(lib);
+        assert_eq!(modules, [module("rows", &["rows"]), module("exchange", &["probe", "rows"])]);
+        let src = Path::new("/w/kernels-gpu/src");
+        let of = |file: &str| modules.iter().position(|module| module.has(src, &src.join(file)));
+        let files = ["rows/mod.rs", "rows/a/b.rs", "exchange.rs", "lib.rs", "always.rs", "rows_hopper.rs"];
+        assert_eq!(files.map(of), [Some(0), Some(0), Some(1), None, None, None]);
+        assert!(!modules[0].has(src, Path::new("/w/crates/cuda_std/src/rows/mod.rs")));
     }
 
     #[test]

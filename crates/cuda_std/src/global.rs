@@ -98,6 +98,19 @@ impl<T: Copy> Global<T> {
         imp::prefetch_if::<T>(self.raw, when, index);
     }
 
+    /// Reads element `index`, of four bytes, as it is at this moment, past L1: for hints, in front of the wait for the launch ahead, while others
+    /// may be writing it. What is read afterwards does not come from a line that this has left in L1.
+    ///
+    /// # Safety
+    /// The element must exist.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn glimpse(self, index: usize) -> u32 {
+        const { assert!(size_of::<T>() == 4) };
+        // SAFETY: the caller's contract.
+        unsafe { imp::glimpse::<T>(self.raw, index) }
+    }
+
     /// Reads the pack that starts at element `index`, or gives `otherwise` in every word.
     ///
     /// # Safety

@@ -22,7 +22,8 @@ pub struct Tiled {
     pub dtype: DType,
     /// Where the first element is: a multiple of 16.
     pub address: u64,
-    /// Elements along each dimension.
+    /// Elements along each dimension. Of a tensor that is stored to, lines are whole 16 bytes: an H100 writes the last ones as a whole,
+    /// beyond the line's end.
     pub extents: [u64; RANK],
     /// Bytes from one to the next beyond the innermost dimension: multiples of 16 below 2^40.
     pub strides: [u64; RANK - 1],

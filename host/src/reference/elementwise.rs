@@ -24,7 +24,7 @@ pub(super) fn dropped(x: Vec<f64>, dropout: Dropout) -> Vec<f64> {
     let p = f64::from(dropout.p);
     let dropped = (p * (1u64 << 32) as f64).round();
     let value = |(i, x): (usize, f64)| {
-        let [word, ..] = stream.four_from(i as u64);
+        let word = stream.word(i as u64);
         if f64::from(word) < dropped { 0.0 } else { x / (1.0 - p) }
     };
     x.into_iter().enumerate().map(value).collect()

@@ -70,13 +70,59 @@ pub(crate) unsafe fn step(starts: Global<u32>, sequences: u32, token: u32) -> u3
     unsafe { token.wrapping_sub(starts.get(sequence_of(starts, sequences, token) as usize)) }
 }
 
+/// [`step`] of a token that is no earlier than the first of sequence `near`, found from there: one load where it is in that sequence.
+///
+/// # Safety
+/// As [`sequence_of`]; `near` is a sequence.
+#[inline(always)]
+pub(crate) unsafe fn step_from(starts: Global<u32>, sequences: u32, near: u32, token: u32) -> u32 {
+    let (mut low, mut stride) = (near, 1);
+    // SAFETY: the caller's contract; what is read is below the sequences.
+    unsafe {
+        while low + stride < sequences && starts.get((low + stride) as usize) <= token {
+            low += stride;
+            stride *= 2;
+        }
+        let high = (low + stride).min(sequences);
+        token.wrapping_sub(starts.get(between(starts, low, high, token) as usize))
+    }
+}
+
+/// [`sequence_of`] for a token that all lanes of the warp have in common: each looks at one of 32 boundaries at a time.
+///
+/// # Safety
+/// As [`sequence_of`]; all lanes of the warp call.
+#[inline(always)]
+pub(crate) unsafe fn sequence_of_warp(starts: Global<u32>, sequences: u32, token: u32) -> u32 {
+    let (mut low, mut high) = (0, sequences);
+    while high - low > 1 {
+        let stride = (high - low).div_ceil(warp::SIZE);
+        let at = low + warp::lane_id() * stride;
+        // SAFETY: the caller's contract; what is read is below the sequences.
+        let begun = at < high && unsafe { starts.get(at as usize) } <= token;
+        let votes = warp::warp_vote_ballot(warp::FULL, begun);
+        low += votes.trailing_ones().saturating_sub(1) * stride;
+        high = high.min(low + stride);
+    }
+    low
+}
+
 /// The sequence of a token: the last that begins no later. Where boundaries are wrong, any.
 ///
 /// # Safety
 /// `starts` has `sequences` elements, at least one, and one more.
 #[inline(always)]
 unsafe fn sequence_of(starts: Global<u32>, sequences: u32, token: u32) -> u32 {
-    let (mut low, mut high) = (0, sequences);
+    // SAFETY: the caller's contract.
+    unsafe { between(starts, 0, sequences, token) }
+}
+
+/// The sequence of a token that is one of `low..high`, which are not empty.
+///
+/// # Safety
+/// As [`sequence_of`]; `high` is at most the number of sequences.
+#[inline(always)]
+unsafe fn between(starts: Global<u32>, mut low: u32, mut high: u32, token: u32) -> u32 {
     // SAFETY: the caller's contract; both stay within the sequences.
     unsafe {
         while high - low > 1 {

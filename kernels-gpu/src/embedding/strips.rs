@@ -1,6 +1,6 @@
-//! What the kernels for rows that packs do not fit have in common: a warp has a strip of one row of y.
+//! Rows that packs do not fit: where their tables end, and the strip of one row of y that a warp has in one of the kernels.
 
-use super::lookup::Lookup;
+use super::lookup::{Lookup, added};
 use super::tokens::{Token, record};
 use cuda_std::prelude::*;
 
@@ -11,7 +11,7 @@ const WARPS: u32 = 4;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Strips {
-    /// Its units are strips. The columns of the tables lie side by side.
+    /// Its units are strips, or for [`lookup_windows()`](fn@super::lookup_windows) elements. The columns of the tables lie side by side.
     pub lookup: Lookup,
     /// Elements of wte, counted to the end of its last row.
     pub wte_len: i64,
@@ -64,8 +64,10 @@ impl Strips {
             let token = self.lookup.tokens.read(tokens, number);
             let row_at = if token.valid { token.value * self.lookup.wte_row } else { 0 };
             let mut step_at = 0;
-            if const { WPE == 1 } {
-                step_at = self.wpe_first + self.lookup.step(starts, &token, number) * self.lookup.wpe_row;
+            if const { WPE != added::NOTHING } {
+                let near = self.lookup.first_sequence::<WPE>(starts, strip);
+                let step = self.lookup.step::<WPE>(starts, near, &token, number);
+                step_at = self.wpe_first + step * self.lookup.wpe_row;
             }
             Some(Strip { within, y_at, row_at, step_at, number, token })
         }

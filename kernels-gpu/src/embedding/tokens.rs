@@ -60,17 +60,37 @@ impl Tokens {
     /// `tokens` are as these parameters say, seen as words, and have one of this number.
     #[inline(always)]
     pub(crate) unsafe fn read(&self, tokens: Global<u32>, number: u32) -> Token {
+        // SAFETY: the caller's contract.
+        unsafe { self.read_by(number, |at| tokens.get(at), |at| tokens.get_8_if(true, at, 0)) }
+    }
+
+    /// What token `number` is at this moment, as in [`Global::glimpse`].
+    ///
+    /// # Safety
+    /// As [`Self::read`].
+    #[inline(always)]
+    pub(crate) unsafe fn glimpse(&self, tokens: Global<u32>, number: u32) -> Token {
+        // SAFETY: the caller's contract.
+        let word = |at: usize| unsafe { tokens.glimpse(at) };
+        self.read_by(number, word, |at| [word(at), word(at + 1)])
+    }
+
+    /// Token `number`, from a word or from two.
+    #[inline(always)]
+    fn read_by(
+        &self,
+        number: u32,
+        one: impl FnOnce(usize) -> u32,
+        two: impl FnOnce(usize) -> [u32; 2],
+    ) -> Token {
         let (sequence, step) = self.steps.div_rem(number);
         let at = (sequence as i64 * self.sequence + step as i64 * self.step) as usize;
-        // SAFETY: the caller's contract.
-        let value = unsafe {
-            if self.kind == token_kind::I64 {
-                let [low, high] = tokens.get_8_if(true, 2 * at, 0);
-                ((high as u64) << 32 | low as u64) as i64
-            } else {
-                let word = tokens.get(at);
-                if self.kind == token_kind::I32 { word as i32 as i64 } else { word as i64 }
-            }
+        let value = if self.kind == token_kind::I64 {
+            let [low, high] = two(2 * at);
+            ((high as u64) << 32 | low as u64) as i64
+        } else {
+            let word = one(at);
+            if self.kind == token_kind::I32 { word as i32 as i64 } else { word as i64 }
         };
         Token { value, valid: value >= 0 && value < self.vocabulary, step }
     }

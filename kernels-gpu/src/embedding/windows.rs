@@ -1,28 +1,32 @@
 //! The forward pass for rows that packs do not fit: 767 columns, or tables whose rows lie at any distance.
 //!
-//! A warp has a strip of one row: PACKS packs of y for each lane. Each row of y begins somewhere within a pack, and its source in
-//! a table within another, so a pack of y is a window on the table, cut from the two aligned packs that it lies in; by how
-//! much is the same for all of a row. What a row has before its first whole pack of y and behind its last, which it shares
-//! with its neighbours, goes element by element.
+//! Rows of y follow one another, so that all of y is packs, and threads side by side have packs side by side. A pack of y lies in one
+//! row, somewhere in it; then it is a window on a row of the table, cut from the two aligned packs that it lies in. Or it lies in two
+//! rows, or is the last and not whole: these go element by element, a lane each.
 //!
-//! Launch: 1-D grid, a warp for each strip; larger results take several launches.
+//! Launch: 1-D grid; launches begin with a pack of y, and have fewer than 2^31 elements.
 
+use super::lookup::added;
 use super::strips::Strips;
+use super::tokens::{Token, record};
 use cuda_std::bits::funnel_right;
 use cuda_std::prelude::*;
 
-/// Rows of any number of elements from a pack's on.
+/// Rows of any number of elements from a pack's on, below 2^31.
 ///
 /// # Safety
-/// As [`lookup_packs()`](fn@super::lookup_packs), with units of 32·PACKS packs of y, of which a row has one at
-/// least: the grid has a warp for each; tables and y
-/// begin at multiples of 16 bytes.
+/// As [`lookup_packs()`](fn@super::lookup_packs), with elements for units, and a grid that covers their packs; tables and y begin at
+/// multiples of 16 bytes.
 #[kernel(
     family = "embedding",
     types = [f32, f16, bf16],
-    instances = [{ WPE: 0, PACKS: 1; threads: 128, min_blocks: 12 }, { WPE: 1, PACKS: 1; threads: 128, min_blocks: 8 }],
+    instances = [
+        { WPE: 0, UNITS: 2; threads: 128, min_blocks: 12 },
+        { WPE: 1, UNITS: 2; threads: 128, min_blocks: 8 },
+        { WPE: 2, UNITS: 2; threads: 128, min_blocks: 7 },
+    ],
 )]
-pub unsafe fn lookup_windows<T: Float, const WPE: usize, const PACKS: usize>(
+pub unsafe fn lookup_windows<T: Float, const WPE: usize, const UNITS: usize>(
     tokens: Global<u32>,
     starts: Global<u32>,
     wte: Global<T>,
@@ -31,52 +35,130 @@ pub unsafe fn lookup_windows<T: Float, const WPE: usize, const PACKS: usize>(
     fault: GlobalMut<u64>,
     p: Strips,
 ) {
-    let (per_pack, lane) = (T::PER_PACK as u32, warp::lane_id());
-    // SAFETY: the caller's contract; packs and elements beyond the row are not accessed, and of a token that has no row
-    // nothing is read.
+    let (per_pack, lane, width) = (const { T::PER_PACK as u32 }, warp::lane_id(), thread::block_dim_x());
+    let first = thread::block_idx_x() * width * UNITS as u32 + thread::thread_idx_x();
+    p.lookup.begin(tokens);
+    // The launch begins with a pack.
+    let y_first = p.lookup.first as u64 * p.cols as u64;
+    // SAFETY: the caller's contract; of a token that has no row nothing is read.
     unsafe {
-        let Some(strip) = p.strip::<WPE>(tokens, starts) else { return };
-        let (y_at, within, token) = (strip.y_at, strip.within, strip.token);
-        let head = (y_at as u32).wrapping_neg() & (per_pack - 1);
-        let packs = (p.cols - head) / const { T::PER_PACK as u32 };
-        let (of_row, of_step) =
-            (Source::<T>::new(wte, strip.row_at, p.wte_len), Source::<T>::new(wpe, strip.step_at, p.wpe_len));
-        let first = within * warp::SIZE * PACKS as u32 + lane;
-        let (mut a, mut b) = ([[[0; 4]; 2]; PACKS], [[[0; 4]; 2]; PACKS]);
-        for i in 0..PACKS {
-            let pack = first + i as u32 * warp::SIZE;
-            let column = head + pack * per_pack;
-            a[i] = of_row.load(token.valid && pack < packs, column);
-            if const { WPE == 1 } {
-                b[i] = of_step.load(pack < packs, column);
+        let near = p.lookup.first_sequence::<WPE>(starts, (first - lane) * per_pack);
+        let place = |element: u32| Place::of::<WPE>(&p, tokens, starts, near, element);
+        let (mut a, mut b) = ([[[0; 4]; 2]; UNITS], [[[0; 4]; 2]; UNITS]);
+        let mut places = [Place::NOWHERE; UNITS];
+        let mut whole = [false; UNITS];
+        // All tokens before the first row, and all rows before the first sum: one latency each.
+        for i in 0..UNITS {
+            let element = (first + i as u32 * width) * per_pack;
+            let there = element < p.lookup.units;
+            places[i] = place(if there { element } else { 0 });
+            whole[i] = there && element + per_pack <= p.lookup.units && places[i].column + per_pack <= p.cols;
+            if whole[i] {
+                places[i].record(fault);
             }
         }
-        for i in 0..PACKS {
-            let pack = first + i as u32 * warp::SIZE;
-            let column = head + pack * per_pack;
-            let mut unit = of_row.cut(token.valid && pack < packs, column, a[i]);
-            if const { WPE == 1 } {
-                let position = of_step.cut(pack < packs, column, b[i]);
+        let source = |place: &Place| {
+            (Source::<T>::new(wte, place.row_at, p.wte_len), Source::<T>::new(wpe, place.step_at, p.wpe_len))
+        };
+        for i in 0..UNITS {
+            let (of_row, of_step) = source(&places[i]);
+            a[i] = of_row.load(
+                const { WPE == added::NOTHING },
+                whole[i] && places[i].token.valid,
+                places[i].column,
+            );
+            if const { WPE != added::NOTHING } {
+                b[i] = of_step.load(true, whole[i], places[i].column);
+            }
+        }
+        for i in 0..UNITS {
+            let (of_row, of_step) = source(&places[i]);
+            let mut unit = of_row.cut(whole[i] && places[i].token.valid, places[i].column, a[i]);
+            if const { WPE != added::NOTHING } {
+                let position = of_step.cut(whole[i], places[i].column, b[i]);
                 for pair in 0..const { T::PER_PACK / 2 } {
                     let (x, position) = (T::pair(unit, pair), T::pair(position, pair));
                     T::set_pair(&mut unit, pair, [x[0] + position[0], x[1] + position[1]]);
                 }
             }
-            y.set_pack_if(pack < packs, (y_at + column as u64) as usize, unit);
+            let element = (first + i as u32 * width) * per_pack;
+            y.set_pack_if(whole[i], (y_first + element as u64) as usize, unit);
         }
-        strip.record(fault);
-        if within > 0 {
-            return;
-        }
-        // Fewer than two packs' elements.
-        let in_packs = packs * per_pack;
-        if lane < p.cols - in_packs {
-            let column = if lane < head { lane } else { lane + in_packs };
-            let mut value = if token.valid { of_row.element(column) } else { T::from_bits(0) };
-            if const { WPE == 1 } {
-                value = T::from_f32(value.to_f32() + of_step.element(column).to_f32());
+        for i in 0..UNITS {
+            let unit = first + i as u32 * width;
+            let mut others = warp::warp_vote_ballot(warp::FULL, !whole[i]);
+            while others != 0 {
+                let element = (unit - lane + others.trailing_zeros()) * per_pack + lane;
+                others &= others - 1;
+                if lane < per_pack && element < p.lookup.units {
+                    let place = place(element);
+                    place.record(fault);
+                    let (of_row, of_step) = source(&place);
+                    let valid = place.token.valid;
+                    let mut value = if valid { of_row.element(place.column) } else { T::from_bits(0) };
+                    if const { WPE != added::NOTHING } {
+                        value = T::from_f32(value.to_f32() + of_step.element(place.column).to_f32());
+                    }
+                    y.set((y_first + element as u64) as usize, value);
+                }
             }
-            y.set((y_at + column as u64) as usize, value);
+        }
+    }
+}
+
+/// Where an element of y comes from.
+#[derive(Clone, Copy)]
+struct Place {
+    column: u32,
+    /// Where its row begins in wte (nowhere, for a token that has none) and in wpe.
+    row_at: i64,
+    step_at: i64,
+    number: u32,
+    token: Token,
+}
+
+impl Place {
+    const NOWHERE: Place = Place {
+        column: 0,
+        row_at: 0,
+        step_at: 0,
+        number: 0,
+        token: Token { value: 0, valid: false, step: 0 },
+    };
+
+    /// # Safety
+    /// As [`lookup_packs()`](fn@super::lookup_packs); the launch has the element.
+    #[inline(always)]
+    unsafe fn of<const WPE: usize>(
+        p: &Strips,
+        tokens: Global<u32>,
+        starts: Global<u32>,
+        near: u32,
+        element: u32,
+    ) -> Place {
+        let (row, column) = p.lookup.per_row.div_rem(element);
+        let number = p.lookup.first + row;
+        // SAFETY: the caller's contract.
+        unsafe {
+            let token = p.lookup.tokens.read(tokens, number);
+            let row_at = if token.valid { token.value * p.lookup.wte_row } else { 0 };
+            let mut step_at = 0;
+            if const { WPE != added::NOTHING } {
+                step_at = p.wpe_first + p.lookup.step::<WPE>(starts, near, &token, number) * p.lookup.wpe_row;
+            }
+            Place { column, row_at, step_at, number, token }
+        }
+    }
+
+    /// Records a token that has no row, once for all of the row.
+    ///
+    /// # Safety
+    /// `fault` is one word.
+    #[inline(always)]
+    unsafe fn record(&self, fault: GlobalMut<u64>) {
+        if self.column == 0 && !self.token.valid {
+            // SAFETY: the caller's contract.
+            unsafe { record(fault, self.number, self.token.value) };
         }
     }
 }
@@ -112,18 +194,20 @@ impl<T: Float> Source<T> {
     }
 
     /// The packs that a pack's elements from `column` on lie in; zeros where `when` does not hold. Of the second, zeros too
-    /// where the table ends in it or nothing of it is wanted.
+    /// where the table ends in it or nothing of it is wanted. L2 is asked to keep what is `kept`.
     #[inline(always)]
-    unsafe fn load(self, when: bool, column: u32) -> [Pack; 2] {
+    unsafe fn load(self, kept: bool, when: bool, column: u32) -> [Pack; 2] {
         let ((first, before), per_pack) = (self.pack(column), T::PER_PACK as i64);
         let second = when && before > 0 && first + 2 * per_pack <= self.len;
         // SAFETY: the caller's contract. The elements are the row's, so that the first pack ends before the table does.
-        unsafe {
-            [
-                self.table.get_pack_if(when, first as usize, 0),
-                self.table.get_pack_if(second, (first + per_pack) as usize, 0),
-            ]
-        }
+        let pack = |when: bool, at: i64| unsafe {
+            if kept {
+                self.table.get_pack_if(when, at as usize, 0)
+            } else {
+                self.table.get_pack_plain_if(when, at as usize, 0)
+            }
+        };
+        [pack(when, first), pack(second, first + per_pack)]
     }
 
     /// The elements themselves, from what `load` gave.

@@ -6,6 +6,7 @@
 //!
 //! Launch: 1-D grid, a warp for each strip; larger results take several launches.
 
+use super::lookup::added;
 use super::strips::Strips;
 use cuda_std::bits::funnel_right;
 use cuda_std::prelude::*;
@@ -26,9 +27,11 @@ pub const fn strips(cols: usize, words: usize, per_word: usize) -> usize {
     types = [f32, f16, bf16],
     instances = [
         { WPE: 0, WORDS: 4; threads: 128, min_blocks: 12 },
-        { WPE: 1, WORDS: 4; threads: 128, min_blocks: 10 },
+        { WPE: 1, WORDS: 4; threads: 128, min_blocks: 9 },
+        { WPE: 2, WORDS: 4; threads: 128, min_blocks: 8 },
         { WPE: 0, WORDS: 8; threads: 128, min_blocks: 8 },
         { WPE: 1, WORDS: 8; threads: 128, min_blocks: 6 },
+        { WPE: 2, WORDS: 8; threads: 128, min_blocks: 6 },
     ],
 )]
 pub unsafe fn lookup_words<T: Float, const WPE: usize, const WORDS: usize>(
@@ -55,14 +58,14 @@ pub unsafe fn lookup_words<T: Float, const WPE: usize, const WORDS: usize>(
         for i in 0..WORDS {
             let has = there::<T>(first + (i as u32 * line) as i32, p.cols);
             a[i] = of_row.load(has.map(|has| has & strip.token.valid), i * line as usize);
-            if const { WPE == 1 } {
+            if const { WPE != added::NOTHING } {
                 b[i] = of_step.load(has, i * line as usize);
             }
         }
         for i in 0..WORDS {
             let has = there::<T>(first + (i as u32 * line) as i32, p.cols);
             let mut word = of_row.cut(a[i]);
-            if const { WPE == 1 } {
+            if const { WPE != added::NOTHING } {
                 word = sum::<T>(word, of_step.cut(b[i]));
             }
             let at = (y_at + first as i64 + (i as u32 * line) as i64) as usize;

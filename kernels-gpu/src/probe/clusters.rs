@@ -63,3 +63,28 @@ pub unsafe fn posts(out: GlobalMut<u32>) {
         out.set(at(2), cluster::count());
     }
 }
+
+/// Each thread takes from the block to the right, where its number t is no multiple of 3, the pack of the thread of the same number from behind, and, where it
+/// is even, word 1 of thread t's pack; else zeros.
+///
+/// # Safety
+/// 256 words a block of `values` and `packs`, 64 of `words`; a launch with clusters of at least 2.
+#[kernel(family = "probe", instances = [{ ; threads: 64 }], requires = "sm_90a")]
+pub unsafe fn remote_packs(values: Global<u32>, packs: GlobalMut<u32>, words: GlobalMut<u32>) {
+    let (thread, index) = (thread::thread_idx_x(), thread::index_1d() as usize);
+    let right = if cluster::rank() + 1 == cluster::size() { 0 } else { cluster::rank() + 1 };
+    // SAFETY: cluster barriers lie between writes and reads, and before any block exits.
+    unsafe {
+        let cells = shared_array!(probe_remote_packs: [u32; 256]);
+        cells.set_pack(4 * thread, values.get_pack_if(true, 4 * index, 0));
+        cluster::arrive();
+        cluster::wait();
+        let whole = !thread.is_multiple_of(3);
+        let pack = cells.get_pack_remote_if(whole, right, 4 * (THREADS - 1 - thread));
+        let word = cells.get_bits_remote_if(thread.is_multiple_of(2), right, 4 * thread + 1);
+        packs.set_pack_if(true, 4 * index, pack);
+        words.set(index, word);
+        cluster::arrive_relaxed();
+        cluster::wait();
+    }
+}

@@ -86,6 +86,7 @@ pub unsafe fn message<const WAY: usize>(
                     _ => flags.atomic_load(i, Ordering::Acquire, scope) == 1,
                 };
                 while !arrived() && polls < PATIENCE {
+                    thread::spin_wait();
                     polls += 1;
                 }
                 fence();

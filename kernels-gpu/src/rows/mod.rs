@@ -59,7 +59,7 @@ pub use rms_norm::*;
 pub use rounds::MOST_WALKING;
 pub use row::{MAX_ROW_DIMS, RowDim};
 pub use softmax_backward::*;
-pub use walked_rows::{side_by_side, walked_shared_bytes};
+pub use walked_rows::{bundles, side_by_side, walked_shared_bytes};
 
 use crate::dropping::Dropping;
 use cuda_std::prelude::*;
@@ -100,8 +100,8 @@ pub struct Params {
     /// Zeros, which the compilers do not know: see `packed::renew`. One for each time after the first that
     /// a row is gone through.
     pub zeros: [u32; 2],
-    /// Fills the struct, which has no padding.
-    pub unused: u32,
+    /// Neighbouring rows, of those that begin alike, which a block that walks has one behind the other: a power of two; see [`bundles`].
+    pub log_bundle: u32,
 }
 cuda_std::plain_parameter!(Params);
 const _: () = assert!(size_of::<Params>() == MAX_ROW_DIMS * 40 + 3 * 8 + size_of::<Dropping>() + 12 * 4);

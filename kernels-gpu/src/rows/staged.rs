@@ -127,7 +127,8 @@ impl<T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, cons
     }
 
     /// Stores the results, adds what the operation adds up along columns, and begins to copy to the places of the row what
-    /// comes next, from row `row` + `step` on. Of the inputs the last `ABSENT` are not given.
+    /// comes next: of rows `ahead`, which have their turns `DEPTH / PACKS` turns later and one more. Of the inputs the last `ABSENT` are not
+    /// given.
     ///
     /// # Safety
     /// The row has arrived, and the thread needs it no more; y is as [`Staged::put`] wants it.
@@ -137,7 +138,7 @@ impl<T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, cons
         known: Op::Row,
         total: Op::Total,
         sums: &mut ColumnSums<PACKS>,
-        step: u32,
+        ahead: [u32; 2],
     ) {
         for i in 0..PACKS {
             // SAFETY: the caller's contract.
@@ -159,13 +160,12 @@ impl<T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, cons
                     T::set_pair(&mut results, pair, of);
                 }
                 self.put(self.operands.y, i, results);
-                let next = self.row + step * const { (DEPTH / PACKS) as u32 };
-                let (next, ahead) = match const { DEPTH % PACKS } {
-                    0 => (next, i),
-                    extra if i + extra < PACKS => (next, i + extra),
-                    extra => (next + step, i + extra - PACKS),
+                let (next, pack) = match const { DEPTH % PACKS } {
+                    0 => (ahead[0], i),
+                    extra if i + extra < PACKS => (ahead[0], i + extra),
+                    extra => (ahead[1], i + extra - PACKS),
                 };
-                self.share.fetch::<Op, ABSENT>(self.operands, next, ahead, self.share.slot(self.at, 0, i));
+                self.share.fetch::<Op, ABSENT>(self.operands, next, pack, self.share.slot(self.at, 0, i));
             }
         }
         if const { PACKED == 0 } {

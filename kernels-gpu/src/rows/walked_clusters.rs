@@ -82,11 +82,13 @@ pub(super) unsafe fn run<
             (staged.share.lane, staged.share.present, staged.at) =
                 (pinned(lane), pinned(share.present), pinned(at));
             vectors = staged.vectors;
+            let turns = const { (DEPTH / PACKS) as u32 };
+            let ahead = [row + turns * clusters, row + (turns + 1) * clusters];
             // Twice, so that an input that is not there costs nothing.
             if const { Op::INPUTS == 3 } && inputs < 3 {
-                staged.results::<Op, 1>(known, total, &mut sums, clusters);
+                staged.results::<Op, 1>(known, total, &mut sums, ahead);
             } else {
-                staged.results::<Op, 0>(known, total, &mut sums, clusters);
+                staged.results::<Op, 0>(known, total, &mut sums, ahead);
             }
             (at, round, row) = (next_at, round + 1, row + clusters);
             (known, known_next) = (known_next, known_later);

@@ -1,9 +1,12 @@
 //! Rows one after another, by blocks that stay: what is the same for all rows is read once, and the next rows are on their way
 //! to shared memory while one is computed.
 //!
-//! A block walks every n-th row, n the number of blocks; rows of at most 32 threads side by side. A thread has the same columns
+//! A block walks every n-th row, n the number of blocks, or every n-th bundle of neighbours; rows of at most 32 threads side by side. A thread has the same columns
 //! of every row: the vectors stay in its registers, and so do the sums along columns, of operations that have them. These come
 //! as a row of f32 for each block, which `column_sums` adds up: no atomics, and an order that the launch alone determines.
+//!
+//! Bundles are for rows that end within a sector of 32 bytes: one that two blocks write, each a part of it and when it comes to that, may leave
+//! L2 in between, and comes back for its other part.
 //!
 //! Where rows begin at any place of a pack, a block has those that begin at the same: one in 2, 4 or 8, its neighbours the others.
 //! A pack is fetched as soon as the one in its place has been done with, so that copies are under way all the time.
@@ -21,6 +24,11 @@ use cuda_std::prelude::*;
 /// Rows that a block takes side by side.
 pub const fn side_by_side(lanes: usize, threads: u32) -> u32 {
     threads / lanes as u32
+}
+
+/// Whether a block may walk bundles: with the most packs a thread has no register left for them.
+pub const fn bundles(packs: usize) -> bool {
+    packs < 8
 }
 
 /// Bytes of dynamic shared memory of a block, for so many inputs that are there.
@@ -51,11 +59,16 @@ pub(super) unsafe fn run<
     } else {
         (thread % lanes, thread / lanes, thread::block_dim_x() / lanes)
     };
-    let step = side_by_side * thread::grid_dim_x();
     // Rows of a block begin at the same place of a pack.
     let classes = if const { PACKED == 1 } { 1 } else { classes(p.cols, per_pack) };
     let class = thread::block_idx_x() & (classes - 1);
-    let mut first = (thread::block_idx_x() - class) * side_by_side + class;
+    let log_bundle = if const { bundles(PACKS) } { p.log_bundle } else { 0 };
+    let bundle = 1 << log_bundle;
+    // The first row of a turn, of those side by side.
+    let row_of = |turn: u32| {
+        let blocks = (turn >> log_bundle) * thread::grid_dim_x() + thread::block_idx_x() - class;
+        (blocks * bundle + (turn & (bundle - 1)) * classes) * side_by_side + class
+    };
     let mut sums = ColumnSums::ZERO;
     // SAFETY: a block's threads go round the loop equally often; packs are a thread's own.
     unsafe {
@@ -68,20 +81,22 @@ pub(super) unsafe fn run<
         let phase = p.phase.wrapping_add(class.wrapping_mul(p.cols));
         let mut share = Share::<T, PACKED, LANES, PACKS, DEPTH>::new(p, lane, p.cols, phase, ring);
         share.clear::<Op>();
-        let mut number = first + group * classes;
+        let number_of = |turn: u32| row_of(turn) + group * classes;
         for i in 0..DEPTH {
-            let row = number + (i / PACKS) as u32 * step;
+            let row = number_of((i / PACKS) as u32);
             share.fetch::<Op, 0>(operands, row, i % PACKS, (i * LANES) as u32 * per_pack);
         }
         let mut vectors = share.vectors::<Op>(operands);
-        let mut known = Op::begin(operands, number.min(last));
-        let mut loose = share.loose::<Op>(operands, number);
         let (mut at, mut turn) = (0, 0);
-        while first < p.rows {
+        let mut known = Op::begin(operands, number_of(0).min(last));
+        let mut loose = share.loose::<Op>(operands, number_of(0));
+        while row_of(turn) < p.rows {
+            let number = number_of(turn);
             let is_there = const { LANES > 32 } || number < p.rows;
             let row = if const { LANES > 32 } { number } else { number.min(last) };
-            let next = Op::begin(operands, (number + step).min(last));
-            let next_loose = share.loose::<Op>(operands, number + step);
+            let next_number = number_of(turn + 1);
+            let next = Op::begin(operands, next_number.min(last));
+            let next_loose = share.loose::<Op>(operands, next_number);
             vectors = vectors.renewed();
             // What follows from these, a predicate for each pack and the vectors' addresses, is computed again rather than kept in
             // registers all the time.
@@ -95,11 +110,10 @@ pub(super) unsafe fn run<
                 mine = Op::statistic(known, &Of(&staged, PhantomData::<Op>));
             }
             let statistic = if const { LANES > 32 } {
-                mine.over_block::<LANES>(turn)
+                mine.over_block::<LANES>(turn & 1)
             } else {
                 mine.over_lanes::<LANES>()
             };
-            turn ^= 1;
             let total = Op::finish(operands, p, staged.row, lane == 0 && is_there, known, statistic);
             // Widened again rather than kept so over the barrier.
             staged.vectors = staged.vectors.renewed();
@@ -107,16 +121,16 @@ pub(super) unsafe fn run<
                 (pinned(lane), pinned(share.present), pinned(at));
             vectors = staged.vectors;
             if is_there {
+                let ahead = [0, 1].map(|more| number_of(turn + const { (DEPTH / PACKS) as u32 } + more));
                 // Twice, so that an input that is not there costs nothing.
                 if const { Op::INPUTS == 3 } && (!has_all || !takes_third(Op::SUMS, PACKS, T::PER_PACK)) {
-                    staged.results::<Op, 1>(known, total, &mut sums, step);
+                    staged.results::<Op, 1>(known, total, &mut sums, ahead);
                 } else {
-                    staged.results::<Op, 0>(known, total, &mut sums, step);
+                    staged.results::<Op, 0>(known, total, &mut sums, ahead);
                 }
             }
             at = share.next_place(at);
-            first += step;
-            number += step;
+            turn += 1;
             (known, loose) = (next, next_loose);
         }
         if const { Op::SUMS > 0 } {

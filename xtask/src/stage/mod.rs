@@ -23,6 +23,9 @@ pub struct Args {
     /// Stage only the program, not the tests
     #[arg(long)]
     no_tests: bool,
+    /// What `cargo build` and `cargo test` make anyway, instead of releases: the same kernels, and a host that takes longer to launch them
+    #[arg(long)]
+    dev: bool,
 }
 
 const FOLDER: &str = ".gpu";
@@ -46,10 +49,11 @@ struct Staged {
 }
 
 pub fn run(root: &Path, args: &Args) -> Result<()> {
-    let mut artifacts = cargo(root, &["build", "--release", "-p", PROGRAM])?;
+    let profile: &[&str] = if args.dev { &[] } else { &["--release"] };
+    let mut artifacts = cargo(root, &[&["build", "-p", PROGRAM], profile].concat())?;
     artifacts.retain(|artifact| !artifact.profile.test);
     if !args.no_tests {
-        let mut line = vec!["test", "--release", "--no-run"];
+        let mut line = [&["test", "--no-run"], profile].concat();
         TESTED.iter().for_each(|package| line.extend(["-p", package]));
         artifacts.extend(cargo(root, &line)?.into_iter().filter(|artifact| artifact.profile.test));
     }

@@ -79,6 +79,20 @@ pub fn prefetch_if<T: Copy>(raw: RawView, when: bool, index: usize) {
 }
 
 #[inline(always)]
+pub unsafe fn glimpse<T: Copy>(raw: RawView, index: usize) -> u32 {
+    let word;
+    // Not `readonly`: it is to stay in front of the wait.
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "ld.relaxed.gpu.global.b32 {}, [{}];", out(reg32) word, in(reg64) at::<T>(raw, index),
+            options(nostack, preserves_flags)
+        );
+    }
+    word
+}
+
+#[inline(always)]
 pub unsafe fn get_pack_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: u32) -> Pack {
     // SAFETY: the caller's contract.
     unsafe { get_pack_or::<T>(raw, when, index, [otherwise; 4]) }

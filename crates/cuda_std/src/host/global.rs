@@ -86,6 +86,13 @@ pub fn prefetch_if<T: Copy>(raw: RawView, when: bool, index: usize) {
 }
 #[inline(always)]
 #[track_caller]
+pub unsafe fn glimpse<T: Copy>(raw: RawView, index: usize) -> u32 {
+    let (view, word) = raw.words::<T, u32>(index);
+    // SAFETY: the checker tests the access. Launches follow one another here.
+    unsafe { view.load(word) }
+}
+#[inline(always)]
+#[track_caller]
 pub unsafe fn get_pack_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: u32) -> Pack {
     if !when {
         return [otherwise; 4];

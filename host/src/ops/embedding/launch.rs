@@ -13,12 +13,16 @@ use crate::tensor::Tensor;
 use cuda_std::divide::Divisor;
 use cuda_std::kernel::Kernel;
 use cuda_std::{Float, Global, warp};
-use kernels_gpu::embedding::{self as kernels, FAULT_BITS, Lookup, Strips, Tokens, strips, token_kind};
+use kernels_gpu::embedding::{
+    self as kernels, FAULT_BITS, Lookup, Strips, Tokens, added, strips, token_kind,
+};
 
 /// Bytes of a row that words are for: a warp has one row, and with fewer most of its lanes would have none.
 const LEAST_BYTES: usize = 128;
-/// Packs of a row that windows are for: a warp has one row, and with fewer most of its lanes would have none.
-const LEAST_WINDOWS: usize = 16;
+/// Columns of rows that windows are for: of shorter ones too many packs lie in two rows, or in more.
+const LEAST_COLUMNS: usize = 128;
+/// Blocks of packs that a multiprocessor has at a time, of threads that take few registers.
+const BLOCKS_OF_PACKS: u32 = 16;
 /// Units of a launch: kernels count in 31 bits.
 const MOST_UNITS: usize = 1 << 30;
 
@@ -65,7 +69,12 @@ where
     let slot = token_slot(OP, problem, device)?;
     // SAFETY: words of tokens, of one or two each.
     let words = unsafe { Global::from_raw(tokens.raw_view()?) };
-    let (starts, with_wpe) = (read::<u32>(starts)?, usize::from(all.is_some()));
+    let added = match (&all, starts) {
+        (None, _) => added::NOTHING,
+        (Some(_), None) => added::POSITIONS,
+        (Some(_), Some(_)) => added::PACKED,
+    };
+    let starts = read::<u32>(starts)?;
     let (of_wte, of_y) = (wte.view::<T>()?, y.view_mut::<T>()?);
     let first_and_rows =
         [positions.map_or(0, |positions| positions.offset), all.as_ref().map_or(0, |all| all.shape()[0])];
@@ -73,13 +82,12 @@ where
     // order of their streams, which `adopted` has made wait for one another.
     match layout::<T>(problem, &wte, all.as_ref(), of_steps.as_ref(), y) {
         Layout::Windows => {
-            let kernel = &kernels::lookup_windows::kernels::<T>()[with_wpe];
+            let kernel = &kernels::lookup_windows::kernels::<T>()[added];
             let wpe = read::<T>(all.as_ref())?;
-            let packs = kernel.constant("PACKS") * warp::SIZE as usize;
-            let of_row = (problem.cols / T::PER_PACK).div_ceil(packs);
-            for piece in launches(problem, of_row, MOST_UNITS, first_and_rows) {
-                let warps = u64::from(kernel.bounds.threads / warp::SIZE);
-                let grid = Grid::covering(u64::from(piece.lookup.units), warps)?;
+            // Elements for units.
+            for piece in launches(problem, problem.cols, MOST_UNITS, T::PER_PACK, first_and_rows) {
+                let per_block = kernel.bounds.threads as usize * kernel.constant("UNITS") * T::PER_PACK;
+                let grid = Grid::covering(u64::from(piece.lookup.units), per_block as u64)?;
                 // SAFETY: as above.
                 unsafe {
                     device.launch(kernel, grid, (words, starts, of_wte, wpe, of_y, slot.view(), piece))?
@@ -90,14 +98,14 @@ where
             let kernels = kernels::lookup_words::kernels::<T>();
             let of_row = |words: usize| strips(problem.cols, words, T::PER_WORD);
             let serves = |kernel: &&Kernel<_>| {
-                kernel.constant("WPE") == with_wpe && of_row(kernel.constant("WORDS")) == 1
+                kernel.constant("WPE") == added && of_row(kernel.constant("WORDS")) == 1
             };
-            let longest = |kernel: &&Kernel<_>| kernel.constant("WPE") == with_wpe;
+            let longest = |kernel: &&Kernel<_>| kernel.constant("WPE") == added;
             let kernel =
                 kernels.iter().find(serves).or_else(|| kernels.iter().rfind(longest)).unwrap_or(&kernels[0]);
             let wpe = read::<T>(all.as_ref())?;
             let warps = u64::from(kernel.bounds.threads / warp::SIZE);
-            for piece in launches(problem, of_row(kernel.constant("WORDS")), MOST_UNITS, first_and_rows) {
+            for piece in launches(problem, of_row(kernel.constant("WORDS")), MOST_UNITS, 1, first_and_rows) {
                 let grid = Grid::covering(u64::from(piece.lookup.units), warps)?;
                 // SAFETY: as above.
                 unsafe {
@@ -112,11 +120,12 @@ where
             } else {
                 kernels::lookup_elements::kernels::<T>()
             };
-            let (kernel, wpe) = (&kernels[with_wpe], read::<T>(of_steps.as_ref())?);
+            let (kernel, wpe) = (&kernels[added], read::<T>(of_steps.as_ref())?);
             let unit = if packs { T::PER_PACK } else { 1 };
-            for piece in pieces(problem, problem.cols / unit, MOST_UNITS) {
+            for piece in pieces(problem, problem.cols / unit, MOST_UNITS, 1) {
                 let per_block = u64::from(kernel.bounds.threads) * kernel.constant("UNITS") as u64;
                 let grid = Grid::covering(u64::from(piece.units), per_block)?;
+                let piece = Lookup { early: if packs { early_blocks(device, grid) } else { 0 }, ..piece };
                 // SAFETY: as above.
                 unsafe {
                     device.launch(kernel, grid, (words, starts, of_wte, wpe, of_y, slot.view(), piece))?
@@ -166,7 +175,7 @@ fn layout<T: Float>(
         && problem.cols * size_of::<T>() >= LEAST_BYTES
         && [y, wte].into_iter().chain(all).all(in_words);
     let windows = T::PER_WORD == 2
-        && problem.cols >= LEAST_WINDOWS * T::PER_PACK
+        && (LEAST_COLUMNS..=MOST_UNITS / T::PER_PACK).contains(&problem.cols)
         && [y, wte].into_iter().chain(all).all(aligned);
     match packs {
         true => Layout::Packs,
@@ -202,11 +211,24 @@ pub fn kind(dtype: DType) -> u32 {
     }
 }
 
-/// The launches for rows of so many units: whole rows, at most `most` units.
-fn pieces(problem: &Problem, per_row: usize, most: usize) -> impl Iterator<Item = Lookup> {
+/// Blocks of a launch of packs that let rows come to L2 while they wait: those that find a place while the launch ahead ends, where launches start
+/// early and there are enough blocks for that to matter; a few rows arrive as soon without. The checker has all of them do it.
+fn early_blocks(device: &Device, grid: Grid) -> u32 {
+    match device.info() {
+        None => u32::MAX,
+        Some(info) => {
+            let at_once = info.sm_count * BLOCKS_OF_PACKS;
+            if info.early_starts && grid.blocks[0] >= at_once { at_once } else { 0 }
+        }
+    }
+}
+
+/// The launches for rows of so many units: whole rows, at most `most` units or else as few rows as can be, and but for the last a
+/// multiple of `together` rows.
+fn pieces(problem: &Problem, per_row: usize, most: usize, together: usize) -> impl Iterator<Item = Lookup> {
     let tokens = problem.token_count();
     // A row that is longer has a launch of its own: its units are below 2^31 too.
-    let step = (most / per_row).max(1);
+    let step = (most / per_row / together).max(1) * together;
     let [wte_row, wte_column] = problem.wte_strides.map(|stride| stride as i64);
     let [wpe_row, wpe_column] = problem.wpe_strides.map(|stride| stride as i64);
     let params = token_params(problem);
@@ -226,6 +248,8 @@ fn pieces(problem: &Problem, per_row: usize, most: usize) -> impl Iterator<Item 
             sequences: problem.packed.map_or(0, |packed| packed.sequences as u32),
             positions: problem.packed.map_or(0, |packed| packed.most as u32),
             sectors: if follow { sectors } else { 0 },
+            early: 0,
+            unused: 0,
         }
     })
 }
@@ -249,16 +273,17 @@ fn table_ends(problem: &Problem, [offset, rows]: [usize; 2]) -> [i64; 3] {
     ]
 }
 
-/// The launches for rows of so many strips: whole rows, at most `most` strips; `of_steps` as in [`table_ends`].
+/// As [`pieces`], with the ends of the tables; `of_steps` as in [`table_ends`].
 fn launches(
     problem: &Problem,
-    strips: usize,
+    per_row: usize,
     most: usize,
+    together: usize,
     of_steps: [usize; 2],
 ) -> impl Iterator<Item = Strips> {
     let [wte_len, wpe_len, wpe_first] = table_ends(problem, of_steps);
     let cols = problem.cols as u32;
-    pieces(problem, strips, most).map(move |lookup| Strips {
+    pieces(problem, per_row, most, together).map(move |lookup| Strips {
         lookup,
         wte_len,
         wpe_len,
@@ -310,7 +335,7 @@ mod tests {
         for (unit, most) in [(8, 1 << 30), (8, 6), (8, 7), (1, 100), (1, 24), (1, 1)] {
             let per_row = 24 / unit;
             let mut next = 0;
-            for piece in pieces(&problem, per_row, most) {
+            for piece in pieces(&problem, per_row, most, 1) {
                 assert_eq!((piece.first, piece.per_row.value()), (next, per_row as u32));
                 assert!(piece.units as usize <= most.max(per_row) && piece.units > 0);
                 assert!((piece.units as usize).is_multiple_of(per_row));
@@ -325,7 +350,7 @@ mod tests {
         let problem = problem(&[3, 5], &[7, 1003]);
         for (most, strips) in [(1 << 30, 2), (7, 2), (1, 2)] {
             let mut next = 0;
-            for piece in launches(&problem, 2, most, [2, 9]) {
+            for piece in launches(&problem, 2, most, 1, [2, 9]) {
                 assert_eq!(
                     (piece.lookup.first, piece.lookup.per_row.value(), piece.cols),
                     (next, strips, 1003)
@@ -338,17 +363,29 @@ mod tests {
         }
     }
 
+    #[test]
+    fn launches_of_windows_begin_with_packs() {
+        let problem = problem(&[3, 9], &[7, 1003]);
+        for (most, rows) in
+            [(1 << 30, vec![27]), (9000, vec![8, 8, 8, 3]), (17_000, vec![16, 11]), (1, vec![8, 8, 8, 3])]
+        {
+            let launches = launches(&problem, 1003, most, 8, [2, 9]);
+            let got: Vec<u32> = launches.map(|piece| piece.lookup.units / 1003).collect();
+            assert_eq!(got, rows, "{most}");
+        }
+    }
+
     /// 2^30 tokens of 768 columns: elements past 2^39, of which each launch counts less than 2^31.
     #[test]
     fn results_past_2_to_the_31_take_launches_that_count_in_31_bits() {
         let problem = problem(&[1 << 20, 1 << 10], &[50257, 768]);
-        let launches: Vec<Lookup> = pieces(&problem, 96, MOST_UNITS).collect();
+        let launches: Vec<Lookup> = pieces(&problem, 96, MOST_UNITS, 1).collect();
         assert_eq!(launches.len(), 97);
         let last = launches.last().unwrap();
         assert_eq!(last.first as usize + (last.units / 96) as usize, 1 << 30);
         // A row alone is one launch, whatever its length.
         let wide = self::problem(&[2], &[1, (1 << 31) - 1]);
-        let units: Vec<u32> = pieces(&wide, (1 << 31) - 1, MOST_UNITS).map(|piece| piece.units).collect();
+        let units: Vec<u32> = pieces(&wide, (1 << 31) - 1, MOST_UNITS, 1).map(|piece| piece.units).collect();
         assert_eq!(units, [(1 << 31) - 1; 2]);
     }
 }

@@ -1,11 +1,15 @@
 use super::layout::{Layout, Lines, lines};
-use super::maps::mappable;
+use super::maps::{self, mappable};
 use super::plan::{Choice, Plan, Request, Side, Target, Wanted, instance};
 use super::problem::{Epilogue, Factors, Problem};
 use crate::device::Device;
-use crate::dtype::DType;
-use crate::tensor::Desc;
+use crate::dtype::{DType, Element};
+use crate::error::Result;
+use crate::launch::Grid;
+use crate::tensor::{Desc, Tensor};
+use cuda_std::{Float, bf16, f16};
 use kernels_gpu::matmul::{Matrix, tensor_cores};
+use kernels_gpu::probe::{BOX, boxes};
 
 const TARGET: Target = Target { sms: 132, shared_bytes: 228 << 10, warpgroups: false, fast_tf32: true };
 const ALONG_K: Side = Side { along_k: true, copied: false };
@@ -265,5 +269,59 @@ fn few_tiles_take_clusters_and_are_not_copied() {
     assert!(matches!(large.choice, Choice::Pipelined { .. }) && large.sides == [any; 2], "{large}");
     for plan in Plan::candidates(&request([100, 100, 1000], DType::F16), hopper) {
         assert!(!plan.is_clustered() || plan.splits.is_power_of_two() && plan.splits <= 8, "{plan}");
+    }
+}
+
+/// Copies the box at a corner of a tensor, whose lines have a gap behind them, from one to another, raised by 1.
+fn copies_a_clipped_box<T: Element + Float + boxes::Instances>(device: &Device, width: usize) -> Result<()> {
+    let (lines, step) = (40, 104);
+    let [box_width, box_lines] = BOX.map(|extent| extent as usize);
+    let (x, y) = (64, 32);
+    let bytes = |of: &[u16]| of.iter().flat_map(|number| number.to_ne_bytes()).collect::<Vec<u8>>();
+    let numbers: Vec<u16> = (0..lines * step).map(|number| number as u16).collect();
+    let poison = vec![0xa5a5; numbers.len()];
+    let from = Tensor::from_bytes(device, T::DTYPE, &[lines, step], &bytes(&numbers))?;
+    let to = Tensor::from_bytes(device, T::DTYPE, &[lines, step], &bytes(&poison))?;
+    let seen = Tensor::zeros(device, T::DTYPE, &[box_lines, box_width])?;
+    let matrix = Matrix { row: step as i64, col: 1, ..Matrix::default() };
+    let map = |tensor| maps::result(tensor, &matrix, [lines, width], [1, 1], BOX);
+    let grid = Grid::new(1)?.shared(2 * BOX[0] * BOX[1] + 8);
+    let args = (map(&from)?, map(&to)?, seen.view_mut::<T>()?, x as i32, y as i32);
+    // SAFETY: the tensors and the shared memory have the sizes that the kernel states.
+    unsafe { device.launch(&boxes::kernels::<T>()[0], grid, args)? };
+    let inside = |line: usize, column: usize| line < lines && column < width;
+    let mut want_seen = Vec::new();
+    let mut want_to = poison;
+    for (line, column) in (0..box_lines).flat_map(|line| (0..box_width).map(move |column| (line, column))) {
+        let (line, column) = (y + line, x + column);
+        let at = line * step + column;
+        want_seen.push(if inside(line, column) { numbers[at] } else { 0 });
+        if inside(line, column) {
+            want_to[at] = numbers[at] + 1;
+        }
+    }
+    for (what, got, want, step) in [("seen", &seen, want_seen, box_width), ("stored", &to, want_to, step)] {
+        let got: Vec<u16> =
+            got.to_bytes()?.as_chunks().0.iter().map(|&number| u16::from_ne_bytes(number)).collect();
+        let wrong: Vec<usize> = (0..want.len()).filter(|&at| got[at] != want[at]).collect();
+        let first: Vec<_> =
+            wrong.iter().take(9).map(|&at| ([at / step, at % step], got[at], want[at])).collect();
+        assert!(
+            wrong.is_empty(),
+            "{} of {width} columns, {what}: {} wrong, {first:?}",
+            T::DTYPE,
+            wrong.len()
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn boxes_of_a_map_are_clipped_at_the_ends_of_the_tensor() {
+    let hopper = Device::cuda(0).ok().filter(|device| device.info().is_some_and(|info| info.arch == (9, 0)));
+    for device in hopper.into_iter().chain([Device::cpu()]) {
+        // Of 100 columns an H100 would write 4 more to each line: the rest of a line's last 16 bytes.
+        copies_a_clipped_box::<f16>(&device, 96).unwrap();
+        copies_a_clipped_box::<bf16>(&device, 96).unwrap();
     }
 }

@@ -186,8 +186,10 @@ impl Prepared {
         sums: Option<&Tensor>,
     ) -> Result<()> {
         let (a, b, c, weight, bias, input_bias, y, joined, mean, rstd, params) = self.args(operands)?;
+        let blocks = walk.blocks(shape);
+        let params = Params { log_bundle: walk.log_bundle(shape, blocks), ..params };
         let args = (a, b, c, weight, bias, input_bias, y, joined, mean, rstd, write(sums)?, params);
-        let blocks = walk.blocks(shape) as u64 * u64::from(shape.cluster);
+        let blocks = blocks as u64 * u64::from(shape.cluster);
         let cluster = (shape.cluster > 1).then_some(shape.cluster);
         let grid = Grid { cluster, ..Grid::new(blocks)?.shared(shape.shared_bytes(walk.inputs)) };
         // SAFETY: the operands match the problem, of which the walk and the parameters are. Tensors are freed in the order of
@@ -295,7 +297,7 @@ pub fn params(problem: &Problem, cut: Cut, is_given: &[(u32, bool)]) -> Params {
         number: 0.0,
         dropping: Dropping::NOTHING,
         zeros: [0; 2],
-        unused: 0,
+        log_bundle: 0,
     }
 }
 

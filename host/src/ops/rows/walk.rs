@@ -2,7 +2,7 @@
 
 use super::plan::{Cut, RowShape};
 use kernels_gpu::rows::{
-    classes, is_roomy, side_by_side, sums_fit, sums_fit_clusters, takes_third, walked_shared_bytes,
+    bundles, classes, is_roomy, side_by_side, sums_fit, sums_fit_clusters, takes_third, walked_shared_bytes,
 };
 
 /// Rows of a block where there is nothing to add up along columns: enough that reading the vectors costs little, and few
@@ -23,6 +23,14 @@ const ENOUGH_BLOCKS: usize = 132;
 const MULTIPROCESSORS: usize = 132;
 /// Clusters of four blocks that find room on such a GPU: its multiprocessors are in groups, not all of which four divides.
 const CLUSTERS_OF_FOUR: usize = 30;
+/// Rows that end with lines have them for themselves.
+const LINE_BYTES: usize = 128;
+/// Packs of the longest rows that are walked in bundles for the sake of their ends: of whole packs, and those of 16 bits that are not.
+const LONGEST_BUNDLED: [usize; 2] = [512, 192];
+/// Bundles of a block that stays, so that those that have one less than others matter little.
+const ENOUGH_BUNDLES: usize = 4;
+/// The numbers of rows behind the last, which are asked for ahead, stay within 32 bits.
+const MOST_BUNDLED: usize = 1 << 29;
 /// Bytes of shared memory that reductions take, of a block and over a cluster.
 const SCRATCH: u32 = 1024;
 const ROUNDS: u32 = 2048 + 32;
@@ -104,6 +112,24 @@ impl Walk {
         let blocks = in_turn.div_ceil(least).next_multiple_of(self.classes());
         // Of blocks that stay none may wait for another to end.
         blocks.clamp(1, most - most % self.classes())
+    }
+
+    /// How many neighbours a block has one behind the other, as a power of two, where there are so many blocks. Where sums keep the blocks for
+    /// many rows, bundles cost up to 4 % by themselves, and pay where a row's ends share what memory moves at once with its neighbours.
+    pub fn log_bundle(&self, shape: WalkShape, blocks: usize) -> u32 {
+        let bytes = self.cols * 16 / self.per_pack;
+        let shares_ends = match shape.packed {
+            true => !bytes.is_multiple_of(LINE_BYTES) && self.packs() <= LONGEST_BUNDLED[0],
+            false => self.per_pack == 8 && self.packs() <= LONGEST_BUNDLED[1],
+        };
+        let (log, least) = match self.sums {
+            0 => (1, 1),
+            _ if shares_ends && shape.side_by_side() == 1 => (2, ENOUGH_BUNDLES),
+            _ => (0, 0),
+        };
+        let turns = self.rows / (blocks * shape.side_by_side());
+        let enough = turns >= least << log && self.rows < MOST_BUNDLED;
+        if shape.cluster == 1 && bundles(shape.shape.packs) && enough { log } else { 0 }
     }
 
     /// How many places of a pack rows begin at; a block has those of one.
@@ -265,6 +291,25 @@ mod tests {
         };
         assert_eq!([1, 66, 67, 150, 1000, 100_000].map(|rows| blocks(rows, 2)), [1, 66, 66, 66, 66, 66]);
         assert_eq!([3, 40, 1000].map(|rows| blocks(rows, 4)), [3, 30, 30]);
+    }
+
+    #[test]
+    fn neighbours_that_share_lines_are_walked_in_bundles() {
+        let bundle = |walk: Walk, shape: WalkShape| walk.log_bundle(shape, walk.blocks(shape));
+        let rows = |rows, walk: Walk| Walk { rows, ..walk };
+        // 2000 bytes, 2048, and 8208.
+        let of_packs = [1000, 1024, 4104].map(|cols| bundle(rows(100_000, walk(cols)), SHAPES[1]));
+        assert_eq!(of_packs, [2, 0, 0]);
+        assert_eq!([769, 4095].map(|cols| bundle(rows(100_000, walk(cols)), SHAPES[4])), [2, 0]);
+        assert_eq!(bundle(Walk { per_pack: 4, ..rows(100_000, walk(769)) }, SHAPES[4]), 0);
+        // Rows side by side are neighbours already; of few rows each block has some; and clusters share rows.
+        assert_eq!(bundle(rows(100_000, walk(200)), SHAPES[0]), 0);
+        assert_eq!(bundle(rows(4223, walk(1000)), SHAPES[1]), 0);
+        assert_eq!(bundle(rows(4224, walk(1000)), SHAPES[1]), 2);
+        assert_eq!(bundle(rows(100_000, walk(1000)), WalkShape { cluster: 2, ..SHAPES[1] }), 0);
+        // Blocks that end early have pairs of rows.
+        let forward = |count| Walk { sums: 0, ..rows(count, walk(1024)) };
+        assert_eq!([264, 100_000, 1 << 29].map(|count| bundle(forward(count), SHAPES[1])), [0, 1, 0]);
     }
 
     #[test]
