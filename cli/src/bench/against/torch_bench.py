@@ -725,12 +725,15 @@ def answer(facts):
     for name, function in work.others.items():
         clock = time_launched if name == "launched" else time
         us[name] = clock(case.sets, lambda i: function(*work.arguments[i]))
-    if facts.get("compile"):
+    # A fresh compilation for each case, as a user with fixed shapes would have, and for some cases one for any shape, which PyTorch makes
+    # once it has seen a second.
+    for name, dynamic in ("compile", False), ("compile_dynamic", True):
+        if not facts.get(name):
+            continue
         try:
-            # A fresh compilation for each case, as a user with fixed shapes would have.
             torch._dynamo.reset()
-            compiled = torch.compile(work.function, mode="default", dynamic=False)
-            us["compile"] = time(case.sets, lambda i: compiled(*work.arguments[i]))
+            compiled = torch.compile(work.function, mode="default", dynamic=dynamic)
+            us[name] = time(case.sets, lambda i: compiled(*work.arguments[i]))
         except Exception as error:  # the other times stand
             return {"us": us, "error": "torch.compile: " + one_line(error)}
     return {"us": us}

@@ -92,7 +92,11 @@ fn case(shape: [usize; 4], dtype: DType, form: Form, compile: bool) -> Case {
         prepare(data, sets, shape, dtype, form)
     })
     .flops(FLOPS * elements)
-    .torch([("mask", form.name().into()), ("scale", SCALE.into())])
+    .torch([
+        ("mask", form.name().into()),
+        ("scale", SCALE.into()),
+        ("compile_dynamic", (compile && MODELS.contains(&shape)).into()),
+    ])
     .compiled(compile)
 }
 
