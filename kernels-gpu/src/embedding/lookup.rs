@@ -83,7 +83,9 @@ impl Lookup {
         // SAFETY: the caller's contract.
         let token = unsafe { self.tokens.glimpse(tokens, self.first + row) };
         let column = (within * const { T::PER_PACK as u32 }) as i64;
-        tables[0].prefetch_if(token.valid, (token.value * self.wte_row + column) as usize);
+        // Of a token that has no row the place may be any.
+        let at = token.value.wrapping_mul(self.wte_row).wrapping_add(column);
+        tables[0].prefetch_if(token.valid, at as usize);
         if const { WPE == added::POSITIONS } {
             tables[1].prefetch_if(true, (token.step as i64 * self.wpe_row + column) as usize);
         }
