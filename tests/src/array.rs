@@ -5,8 +5,7 @@ use std::marker::PhantomData;
 use cuda_std::{Global, GlobalMut, bf16, f16};
 use warpwright::{DType, Device, Result, Tensor};
 
-/// The byte that outputs hold before a launch.
-const POISON: u8 = 0xa5;
+use crate::POISON;
 
 /// A number as its bytes.
 pub trait Plain: Copy + 'static {
@@ -45,6 +44,13 @@ impl Plain for bool {
     }
 }
 
+/// The bytes of numbers, one behind the other.
+pub fn bytes<T: Plain>(numbers: &[T]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(size_of_val(numbers));
+    numbers.iter().for_each(|number| number.write(&mut bytes));
+    bytes
+}
+
 /// Numbers on a device.
 pub struct Array<T> {
     bytes: Tensor,
@@ -54,8 +60,7 @@ pub struct Array<T> {
 impl<T: Plain> Array<T> {
     /// An array of these numbers.
     pub fn new(device: &Device, numbers: &[T]) -> Result<Array<T>> {
-        let mut bytes = Vec::with_capacity(size_of_val(numbers));
-        numbers.iter().for_each(|number| number.write(&mut bytes));
+        let bytes = bytes(numbers);
         let bytes = Tensor::from_bytes(device, DType::U8, &[bytes.len()], &bytes)?;
         Ok(Array { bytes, element: PhantomData })
     }

@@ -8,7 +8,7 @@ mod check;
 mod data;
 mod devices;
 
-pub use array::{Array, Plain};
+pub use array::{Array, Plain, bytes};
 pub use check::{assert_same, assert_within, ulp};
 pub use data::{DTYPES, EDGES, POISON, Random, floats, poisoned, tokens_of};
 pub use devices::{apart, first_gpu, first_gpu_apart, on_devices, roomy_gpu, skipped};

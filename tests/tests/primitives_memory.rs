@@ -8,18 +8,12 @@ use kernels_gpu::probe::{
     static_arrays,
 };
 use warpwright::{Device, Grid, Result};
-use warpwright_tests::{Array, Plain, Random, assert_same, on_each_device};
+use warpwright_tests::{Array, Plain, Random, assert_same, bytes, on_each_device};
 
 /// `count` different numbers.
 fn numbers<T: Plain>(count: usize, of: impl Fn(u64) -> T) -> Vec<T> {
     let mut random = Random::new(40);
     (0..count).map(|_| of(random.bits())).collect()
-}
-
-fn bytes<T: Plain>(numbers: &[T]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    numbers.iter().for_each(|number| number.write(&mut bytes));
-    bytes
 }
 
 fn copies<T: Plain + copy_elements::Instances>(device: &Device, of: impl Fn(u64) -> T) -> Result<()> {

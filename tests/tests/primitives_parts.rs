@@ -3,20 +3,11 @@
 use cuda_std::{bf16, f16};
 use kernels_gpu::probe::{async_parts, load_bits, poll_packs, shared_eights, store_parts, store_ranges};
 use warpwright::{Device, Grid, Result};
-use warpwright_tests::{Array, Plain, Random, assert_same, on_each_device};
-
-/// What [`Array::poisoned`] fills with.
-const POISON: u8 = 0xa5;
+use warpwright_tests::{Array, POISON, Plain, Random, assert_same, bytes, on_each_device};
 
 fn random<T: Plain>(count: usize, of: impl Fn(u64) -> T) -> Vec<T> {
     let mut random = Random::new(80);
     (0..count).map(|_| of(random.bits())).collect()
-}
-
-fn bytes<T: Plain>(numbers: &[T]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    numbers.iter().for_each(|number| number.write(&mut bytes));
-    bytes
 }
 
 /// What an array of so many bytes holds of which `from` was written where `written` holds of a byte's place.
