@@ -17,6 +17,7 @@
 
 #![deny(missing_docs)]
 
+mod aside;
 pub mod autotune;
 #[allow(dead_code, unused_imports)] // a whole layer; not every part of it has a user here
 mod cuda;

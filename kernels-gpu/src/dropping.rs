@@ -29,7 +29,19 @@ impl Dropping {
     /// infinite.
     #[inline(always)]
     pub fn apply(self, word: u32, x: f32) -> f32 {
-        if word > self.last_dropped { x * self.scale } else { 0.0 }
+        self.choose(self.keeps(word), x)
+    }
+
+    /// Whether an element with this word is kept.
+    #[inline(always)]
+    pub fn keeps(self, word: u32) -> bool {
+        word > self.last_dropped
+    }
+
+    /// What becomes of an element that is kept or not.
+    #[inline(always)]
+    pub fn choose(self, kept: bool, x: f32) -> f32 {
+        if kept { x * self.scale } else { 0.0 }
     }
 
     /// What becomes of element number `at`. Costs as much as four.

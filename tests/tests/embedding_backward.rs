@@ -130,6 +130,25 @@ on_each_device! {
 }
 
 on_each_device! {
+    fn wide_sequences_are_summed_in_few_groups_beside_the_sort(device: &Device) -> Result<()> {
+        // Two groups, each a row of partial sums as wide as a sequence; and of dy so many bytes that another stream of a
+        // GPU has the positions.
+        let mut random = Random::new(318);
+        let (sequences, steps, words) = (32, 64, 5000);
+        for (dtype, cols) in [(DType::F32, 1032), (DType::BF16, 1032), (DType::F16, 1033)] {
+            let ids = Text::Frequent.tokens(sequences * steps, words, &mut random);
+            let tokens = tokens_of(device, DType::I64, &[sequences, steps], &ids)?;
+            let dy = Layout::Dense.random(device, dtype, [sequences * steps, cols], (-1.0, 1.0), &mut random)?;
+            let dy = dy.reshape(&[sequences, steps, cols])?;
+            let wte = Tensor::zeros(device, dtype, &[words, cols])?;
+            let wpe = Tensor::zeros(device, dtype, &[steps + 3, cols])?;
+            check(&tokens, &dy, &wte, (&wpe, 1), &format!("{dtype}, {cols} columns"))?;
+        }
+        Ok(())
+    }
+}
+
+on_each_device! {
     fn many_sequences_are_summed_in_groups(device: &Device) -> Result<()> {
         let mut random = Random::new(312);
         for (dtype, cols) in [(DType::F32, 4), (DType::BF16, 8), (DType::F16, 3)] {

@@ -5,7 +5,7 @@
 mod softmax;
 
 use softmax::{Form, scores};
-use warpwright::ops::{self, Mask, MaskedSoftmax, Matmul};
+use warpwright::ops::{self, Mask, MaskedSoftmax, Matmul, Positions};
 use warpwright::{DType, Device, Error, Graph, Result, Tensor};
 use warpwright_tests::{DTYPES, POISON, Random, assert_same, first_gpu_apart, floats, poisoned};
 
@@ -177,6 +177,44 @@ fn launches_in_a_row_see_what_those_ahead_have_written() -> Result<()> {
             graph.launch()?;
         }
         assert_same(&y.to_f64()?, &want, format!("{dtype}, a graph"));
+    }
+    Ok(())
+}
+
+/// What an operation has running beside its stream is a branch of the graph, and the next launch sees it, even one that
+/// begins early.
+#[test]
+fn work_beside_a_stream_is_done_before_what_follows() -> Result<()> {
+    let Some(device) = first_gpu_apart("work_beside_a_stream_is_done_before_what_follows")? else {
+        return Ok(());
+    };
+    let (sequences, steps, cols, words) = (64, 128, 512, 999);
+    let ids: Vec<i32> = (0..sequences * steps).map(|i| (i * i % words) as i32).collect();
+    let tokens = Tensor::from_slice(&device, &[sequences, steps], &ids)?;
+    // Integers, so that every sum is exact.
+    let values: Vec<f32> = (0..sequences * steps * cols).map(|i| (i * 7 % 31) as f32).collect();
+    let dy = Tensor::from_slice(&device, &[sequences, steps, cols], &values)?;
+    let wte = Tensor::zeros(&device, DType::F32, &[words, cols])?;
+    let wpe = Tensor::zeros(&device, DType::F32, &[steps, cols])?;
+    let mut want = vec![0.0; steps * cols];
+    values.iter().enumerate().for_each(|(i, value)| want[i % (steps * cols)] += 2.0 * value);
+    let twice = || {
+        let (dwte, dwpe) = ops::embedding_backward(&tokens, &dy, &wte, Some(Positions::new(&wpe)))?;
+        let dwpe = dwpe.expect("there are positions");
+        Ok::<_, Error>((ops::add(&dwpe, &dwpe)?, ops::add(&dwte, &dwte)?))
+    };
+    let (_, of_rows) = twice()?;
+    let of_rows = of_rows.to_vec::<f32>()?;
+    for _ in 0..10 {
+        let (of_positions, again) = twice()?;
+        assert_same(&of_positions.to_vec::<f32>()?, &want, "launch by launch");
+        assert_same(&again.to_vec::<f32>()?, &of_rows, "launch by launch, rows");
+    }
+    let (graph, (of_positions, again)) = Graph::capture(&device, |_| twice())?;
+    for _ in 0..10 {
+        graph.launch()?;
+        assert_same(&of_positions.to_vec::<f32>()?, &want, "a graph");
+        assert_same(&again.to_vec::<f32>()?, &of_rows, "a graph, rows");
     }
     Ok(())
 }

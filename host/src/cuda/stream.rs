@@ -2,10 +2,11 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cuda_driver::sys;
 
+use super::capture::Relaxed;
 use super::context::Context;
 use super::event::Event;
 use super::status::check;
@@ -18,6 +19,8 @@ pub struct Stream {
     context: Arc<Context>,
     raw: Handle,
     owned: bool,
+    /// See [`Stream::beside`].
+    beside: OnceLock<Arc<Stream>>,
 }
 
 impl Stream {
@@ -27,18 +30,34 @@ impl Stream {
         let mut raw = ptr::null_mut();
         // SAFETY: `raw` is a valid place for the result.
         check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut raw, sys::CU_STREAM_NON_BLOCKING) })?;
-        Ok(Arc::new(Self { context: context.clone(), raw: Handle(raw), owned: true }))
+        Ok(Arc::new(Self {
+            context: context.clone(),
+            raw: Handle(raw),
+            owned: true,
+            beside: OnceLock::new(),
+        }))
     }
 
     pub(super) fn foreign(context: &Arc<Context>, raw: *mut c_void) -> Arc<Self> {
         lock(&context.ended_streams).remove(&raw.addr());
-        Arc::new(Self { context: context.clone(), raw: Handle(raw), owned: false })
+        Arc::new(Self { context: context.clone(), raw: Handle(raw), owned: false, beside: OnceLock::new() })
     }
 
     /// The driver's handle.
     #[inline]
     pub fn raw(&self) -> *mut c_void {
         self.raw.0
+    }
+
+    /// A stream of this one's own, for work that runs beside it; made at its first use. One for each, so that what is
+    /// captured here and what runs elsewhere do not meet.
+    pub fn beside(&self) -> Result<&Arc<Stream>> {
+        if let Some(beside) = self.beside.get() {
+            return Ok(beside);
+        }
+        let _relaxed = Relaxed::enter();
+        let made = Self::non_blocking(&self.context)?;
+        Ok(self.beside.get_or_init(|| made))
     }
 
     /// The context that the stream belongs to.

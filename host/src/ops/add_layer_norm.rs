@@ -191,7 +191,7 @@ fn forward(
                 T, add_layer_norm_dropout_rows, add_layer_norm_dropout_streamed, add_layer_norm_dropout_strided
             )
         } else {
-            row_kernels!(T, add_layer_norm_rows, add_layer_norm_streamed, add_layer_norm_strided, add_layer_norm_cluster; add_layer_norm_walked)
+            row_kernels!(T, add_layer_norm_rows, add_layer_norm_streamed, add_layer_norm_strided, add_layer_norm_cluster)
         };
         rows::run(problem, kernels, operands)
     })

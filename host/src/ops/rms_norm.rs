@@ -79,6 +79,6 @@ fn forward(
         ..Default::default()
     };
     with_float!(problem.dtype, T => {
-        rows::run(problem, row_kernels!(T, rms_norm_rows, rms_norm_streamed, rms_norm_strided, rms_norm_cluster; rms_norm_walked), operands)
+        rows::run(problem, row_kernels!(T, rms_norm_rows, rms_norm_streamed, rms_norm_strided, rms_norm_cluster), operands)
     })
 }

@@ -9,7 +9,8 @@
 //! the same bits; `groups` should come from the shape alone as well.
 //!
 //! Launch: a block for each 32 columns; its 32 warps take turns over the groups, and one warp adds up what they
-//! have. Groups 0: zeros.
+//! have. Groups 0: zeros. Of up to 32 groups each warp would have one: where columns are many, a thread has a column
+//! instead and adds them up itself, in the same order.
 //!
 //! Floor: partials once; some hundred groups lie in L2.
 
@@ -59,5 +60,36 @@ pub unsafe fn column_sums<T: Float>(partials: Global<f32>, out: GlobalMut<T>, gr
             }
             out.set(column as usize, T::from_f32(total));
         }
+    }
+}
+
+/// The most groups of [`few_groups()`](fn@few_groups): up to these its sums have the same bits.
+pub const FEW_GROUPS: u32 = LANES;
+
+/// Sums each column of few groups.
+///
+/// # Safety
+/// As [`column_sums()`](fn@column_sums), of at most [`FEW_GROUPS`] groups; the grid has a thread for each column.
+#[kernel(family = "column_sums", types = [f32, f16, bf16], instances = [{ ; threads: 256 }])]
+pub unsafe fn few_groups<T: Float>(partials: Global<f32>, out: GlobalMut<T>, groups: u32, cols: u32) {
+    let column = thread::index_1d() as u32;
+    let there = column < cols;
+    let mut total = 0.0;
+    let mut group = 0;
+    // SAFETY: groups and columns are below their numbers; one thread writes a column.
+    unsafe {
+        while group < groups {
+            let mut values = [0.0; DEPTH];
+            for i in 0..DEPTH {
+                let group = group + i as u32;
+                let at = group as usize * cols as usize + column as usize;
+                values[i] = f32::from_bits(partials.get_4_if(there && group < groups, at, 0));
+            }
+            for i in 0..DEPTH {
+                total += values[i];
+            }
+            group += DEPTH as u32;
+        }
+        out.set_if(there, column as usize, T::from_f32(total));
     }
 }

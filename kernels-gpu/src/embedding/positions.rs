@@ -4,7 +4,7 @@
 //! writes a row of `partials` [groups, T·C] in f32, which `column_sums` adds up. Groups depend on the shape alone. Of packed
 //! sequences T is the most steps that one may have, and those that end before a step are skipped.
 //!
-//! Launch: grid (units of dwpe, groups). Floor: dy and dwpe once.
+//! Launch: grid (units of dwpe, groups), or fewer blocks for the units, which then take turns. Floor: dy and dwpe once.
 
 use super::unit::{Elements, Packs, Unit};
 use cuda_std::prelude::*;
@@ -35,7 +35,7 @@ cuda_std::plain_parameter!(PositionSums);
 ///
 /// # Safety
 /// dy, dwpe and, with several groups, `partials` hold what `p` says; where PACKED is 1, `starts` the boundaries of the
-/// sequences, none beyond dy's rows; the grid covers the units, and has a row of blocks for each group.
+/// sequences, none beyond dy's rows; the grid has blocks, a row of them for each group.
 #[kernel(
     family = "embedding",
     types = [f32, f16, bf16],
@@ -80,8 +80,26 @@ unsafe fn sum_positions<T: Float, U: Unit<T>, const PACKED: usize>(
     partials: GlobalMut<f32>,
     p: &PositionSums,
 ) {
-    let at = thread::index_1d() * U::COUNT as u64;
     let group = thread::block_idx_y() as u64;
+    let mut at = thread::index_1d() * U::COUNT as u64;
+    while at < p.len {
+        // SAFETY: the caller's contract.
+        unsafe { sum_unit::<T, U, PACKED>(starts, dy, dwpe, partials, p, at, group) };
+        at += thread::grid_dim_x() as u64 * thread::block_dim_x() as u64 * U::COUNT as u64;
+    }
+}
+
+/// A unit of dwpe, from element `at` on, over the sequences of a group.
+#[inline(always)]
+unsafe fn sum_unit<T: Float, U: Unit<T>, const PACKED: usize>(
+    starts: Global<u32>,
+    dy: Global<T>,
+    dwpe: GlobalMut<T>,
+    partials: GlobalMut<f32>,
+    p: &PositionSums,
+    at: u64,
+    group: u64,
+) {
     let inside = at >= p.first && at - p.first < p.sequence;
     let within = if inside { at - p.first } else { 0 };
     let mut sums = [0.0; 8];
@@ -115,7 +133,7 @@ unsafe fn sum_positions<T: Float, U: Unit<T>, const PACKED: usize>(
         if inside && thread::grid_dim_y() > 1 {
             U::store_partials(partials, 1, (group * p.sequence + within) as usize, sums);
         } else {
-            U::store(dwpe, (at < p.len && group == 0) as u32, at as usize, sums);
+            U::store(dwpe, (group == 0) as u32, at as usize, sums);
         }
     }
 }

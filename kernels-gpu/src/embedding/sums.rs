@@ -16,7 +16,10 @@ use cuda_std::prelude::*;
 /// Sorted tokens of a piece.
 pub const PIECE: u32 = 64;
 /// Elements of a lane where rows are not whole packs.
-pub const SUM_ELEMENTS: usize = 8;
+pub const SUM_ELEMENTS: usize = 4;
+/// Rows that a warp finishes: most are zeros, and a warp for one store each is soon done, but takes its time to begin. They lie far
+/// apart, since the rows of frequent tokens, which take long, are often neighbours.
+pub const FINISHED: u32 = 4;
 /// Warps of a block.
 const WARPS: u32 = 4;
 /// Loads of a thread in flight.
@@ -33,7 +36,7 @@ pub struct Sums {
     pub rows: u32,
     /// Columns.
     pub cols: u32,
-    /// Strips of all pieces, or of all rows: a warp each.
+    /// Strips of all pieces, or of all groups of rows: a warp each.
     pub strips: u32,
     /// Strips of one.
     pub per_row: Divisor,
@@ -62,7 +65,7 @@ pub unsafe fn sum_pieces_packs<T: Float>(
 ///
 /// # Safety
 /// As [`sum_pieces_packs()`](fn@sum_pieces_packs).
-#[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 128, min_blocks: 5 }])]
+#[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 128, min_blocks: 8 }])]
 pub unsafe fn sum_pieces_elements<T: Float>(
     keys: Global<u32>,
     indices: Global<u32>,
@@ -78,7 +81,7 @@ pub unsafe fn sum_pieces_elements<T: Float>(
 /// Writes the rows that `sum_pieces` has not; packs.
 ///
 /// # Safety
-/// `starts` has where the run of each row begins, and where the last ends; the rest as
+/// `starts` has where the run of each row begins, and where the last ends; strips are those of [`FINISHED`] rows; the rest as
 /// [`sum_pieces_packs()`](fn@sum_pieces_packs).
 #[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 128, min_blocks: 8 }])]
 pub unsafe fn finish_rows_packs<T: Float>(
@@ -192,12 +195,39 @@ unsafe fn finish_rows<T: Float, U: Unit<T>>(
     dwte: GlobalMut<T>,
     p: &Sums,
 ) {
-    let Some((row, column)) = strip::<T, U>(p) else { return };
+    let Some((first, column)) = strip::<T, U>(p) else { return };
+    let apart = p.rows.div_ceil(FINISHED);
+    // SAFETY: the caller's contract.
+    unsafe {
+        // All in flight at once.
+        let mut runs = [[0; 2]; FINISHED as usize];
+        for i in 0..FINISHED {
+            let row = (first + i * apart).min(p.rows - 1) as usize;
+            runs[i as usize] = [starts.get(row), starts.get(row + 1)];
+        }
+        for i in 0..FINISHED {
+            let row = first + i * apart;
+            if row < p.rows {
+                finish_row::<T, U>(runs[i as usize], partials, dwte, p, row, column);
+            }
+        }
+    }
+}
+
+/// Writes a strip of a row whose tokens are the sorted ones from `start` to `end`, if `sum_pieces` has not.
+#[inline(always)]
+unsafe fn finish_row<T: Float, U: Unit<T>>(
+    [start, end]: [u32; 2],
+    partials: Global<f32>,
+    dwte: GlobalMut<T>,
+    p: &Sums,
+    row: u32,
+    column: u32,
+) {
     let left = p.cols.saturating_sub(column);
     // SAFETY: the caller's contract; columns beyond the last are not accessed. Every piece of a run that was cut has
     // written its partial sum.
     unsafe {
-        let (start, end) = (starts.get(row as usize), starts.get(row as usize + 1));
         let mut sums = [0.0; 8];
         if start < end {
             let (first, last) = (start / PIECE, (end - 1) / PIECE);

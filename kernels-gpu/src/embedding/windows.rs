@@ -2,7 +2,7 @@
 //!
 //! Rows of y follow one another, so that all of y is packs, and threads side by side have packs side by side. A pack of y lies in one
 //! row, somewhere in it; then it is a window on a row of the table, cut from the two aligned packs that it lies in. Or it lies in two
-//! rows, or is the last and not whole: these go element by element, a lane each.
+//! rows, or is the last and not whole, or the table ends within the second of its two: these go element by element, a lane each.
 //!
 //! Launch: 1-D grid; launches begin with a pack of y, and have fewer than 2^31 elements.
 
@@ -21,9 +21,9 @@ use cuda_std::prelude::*;
     family = "embedding",
     types = [f32, f16, bf16],
     instances = [
-        { WPE: 0, UNITS: 2; threads: 128, min_blocks: 12 },
-        { WPE: 1, UNITS: 2; threads: 128, min_blocks: 8 },
-        { WPE: 2, UNITS: 2; threads: 128, min_blocks: 7 },
+        { WPE: 0, UNITS: 1; threads: 128, min_blocks: 16 },
+        { WPE: 1, UNITS: 1; threads: 128, min_blocks: 12 },
+        { WPE: 2, UNITS: 1; threads: 128, min_blocks: 12 },
     ],
 )]
 pub unsafe fn lookup_windows<T: Float, const WPE: usize, const UNITS: usize>(
@@ -47,19 +47,24 @@ pub unsafe fn lookup_windows<T: Float, const WPE: usize, const UNITS: usize>(
         let (mut a, mut b) = ([[[0; 4]; 2]; UNITS], [[[0; 4]; 2]; UNITS]);
         let mut places = [Place::NOWHERE; UNITS];
         let mut whole = [false; UNITS];
+        let source = |place: &Place| {
+            (Source::<T>::new(wte, place.row_at, p.wte_len), Source::<T>::new(wpe, place.step_at, p.wpe_len))
+        };
         // All tokens before the first row, and all rows before the first sum: one latency each.
         for i in 0..UNITS {
             let element = (first + i as u32 * width) * per_pack;
             let there = element < p.lookup.units;
             places[i] = place(if there { element } else { 0 });
-            whole[i] = there && element + per_pack <= p.lookup.units && places[i].column + per_pack <= p.cols;
+            let (of_row, of_step) = source(&places[i]);
+            whole[i] = there
+                && element + per_pack <= p.lookup.units
+                && places[i].column + per_pack <= p.cols
+                && of_row.has_packs(places[i].column)
+                && (const { WPE == added::NOTHING } || of_step.has_packs(places[i].column));
             if whole[i] {
                 places[i].record(fault);
             }
         }
-        let source = |place: &Place| {
-            (Source::<T>::new(wte, place.row_at, p.wte_len), Source::<T>::new(wpe, place.step_at, p.wpe_len))
-        };
         for i in 0..UNITS {
             let (of_row, of_step) = source(&places[i]);
             a[i] = of_row.load(
@@ -73,9 +78,9 @@ pub unsafe fn lookup_windows<T: Float, const WPE: usize, const UNITS: usize>(
         }
         for i in 0..UNITS {
             let (of_row, of_step) = source(&places[i]);
-            let mut unit = of_row.cut(whole[i] && places[i].token.valid, places[i].column, a[i]);
+            let mut unit = of_row.cut(places[i].column, a[i]);
             if const { WPE != added::NOTHING } {
-                let position = of_step.cut(whole[i], places[i].column, b[i]);
+                let position = of_step.cut(places[i].column, b[i]);
                 for pair in 0..const { T::PER_PACK / 2 } {
                     let (x, position) = (T::pair(unit, pair), T::pair(position, pair));
                     T::set_pair(&mut unit, pair, [x[0] + position[0], x[1] + position[1]]);
@@ -193,13 +198,22 @@ impl<T: Float> Source<T> {
         unsafe { self.table.get((self.at + column as i64) as usize) }
     }
 
+    /// Whether the packs that a pack's elements from `column` on lie in are all in the table.
+    #[inline(always)]
+    fn has_packs(self, column: u32) -> bool {
+        let (first, before) = self.pack(column);
+        before == 0 || first + 2 * T::PER_PACK as i64 <= self.len
+    }
+
     /// The packs that a pack's elements from `column` on lie in; zeros where `when` does not hold. Of the second, zeros too
-    /// where the table ends in it or nothing of it is wanted. L2 is asked to keep what is `kept`.
+    /// where nothing of it is wanted. L2 is asked to keep what is `kept`.
+    ///
+    /// # Safety
+    /// Where `when` holds, the elements are the row's, and [`Self::has_packs`].
     #[inline(always)]
     unsafe fn load(self, kept: bool, when: bool, column: u32) -> [Pack; 2] {
         let ((first, before), per_pack) = (self.pack(column), T::PER_PACK as i64);
-        let second = when && before > 0 && first + 2 * per_pack <= self.len;
-        // SAFETY: the caller's contract. The elements are the row's, so that the first pack ends before the table does.
+        // SAFETY: the caller's contract.
         let pack = |when: bool, at: i64| unsafe {
             if kept {
                 self.table.get_pack_if(when, at as usize, 0)
@@ -207,21 +221,13 @@ impl<T: Float> Source<T> {
                 self.table.get_pack_plain_if(when, at as usize, 0)
             }
         };
-        [pack(when, first), pack(second, first + per_pack)]
+        [pack(when, first), pack(when && before > 0, first + per_pack)]
     }
 
     /// The elements themselves, from what `load` gave.
     #[inline(always)]
-    unsafe fn cut(self, when: bool, column: u32, [low, mut high]: [Pack; 2]) -> Pack {
-        let ((first, before), per_pack) = (self.pack(column), T::PER_PACK as i64);
-        if when && before > 0 && first + 2 * per_pack > self.len {
-            // The table's last elements, of which there is no whole pack.
-            high = T::pack_from(|i| {
-                let at = first + per_pack + i as i64;
-                // SAFETY: the caller's contract.
-                if at < self.len { unsafe { self.table.get(at as usize) } } else { T::from_bits(0) }
-            });
-        }
+    fn cut(self, column: u32, [low, high]: [Pack; 2]) -> Pack {
+        let (_, before) = self.pack(column);
         shifted::<T>(low, high, before * size_of::<T>() as u32)
     }
 }

@@ -72,7 +72,7 @@ pub(crate) unsafe fn run<A: Float, B: Float, F: Function, const PACKS: usize>(
 ) {
     let unit = const { unit::<A, B>() };
     let (mut a, mut b, mut bias) = ([[0; 4]; PACKS], [[0; 4]; PACKS], [[0; 4]; PACKS]);
-    let (mut ats, mut whens) = ([0; PACKS], [false; PACKS]);
+    let (mut ats, mut whens, mut functions) = ([0; PACKS], [false; PACKS], [f; PACKS]);
     // SAFETY: the caller's contract; units and elements beyond the last are not accessed.
     unsafe {
         if const { F::BIAS } && p.rows != 0 {
@@ -94,10 +94,12 @@ pub(crate) unsafe fn run<A: Float, B: Float, F: Function, const PACKS: usize>(
         } else {
             let width = thread::block_dim_x();
             let first = thread::block_idx_x() * width * PACKS as u32 + thread::thread_idx_x();
+            let mut numbers = [0; PACKS];
             for i in 0..PACKS {
                 let number = first + i as u32 * width;
                 whens[i] = number < p.units;
                 ats[i] = p.head + number * unit as u32;
+                numbers[i] = p.first + ats[i] as u64;
             }
             // One choice for all packs: the loads follow one another.
             if p.rows != 0 {
@@ -122,10 +124,11 @@ pub(crate) unsafe fn run<A: Float, B: Float, F: Function, const PACKS: usize>(
                     }
                 }
             }
+            functions = f.of_units(numbers, unit as u32, width * unit as u32);
         }
         for i in 0..PACKS {
             let at = ats[i] as u64;
-            let y = compute::<A, B, F>(f, p.first + at, a[i], b[i], bias[i]);
+            let y = compute::<A, B, F>(functions[i], p.first + at, a[i], b[i], bias[i]);
             store(operands.y, whens[i], (p.y_base as u64 + at) as usize, unit, y);
         }
         if thread::block_idx_x() == 0 {

@@ -5,7 +5,7 @@
 
 use super::Params;
 use super::layer_norm::Normalise;
-use super::{row_kernels, walked_kernel};
+use super::row_kernels;
 use cuda_std::prelude::*;
 
 type AddLayerNorm = Normalise<true, false>;
@@ -54,20 +54,4 @@ row_kernels!(
         { LANES: 256, PACKS: 4; threads: 256 },
     ],
     [{ LANES: 256, PACKS: 2; threads: 256, min_blocks: 2 }]
-);
-
-walked_kernel!(
-    AddLayerNorm,
-    add_layer_norm_walked,
-    [
-        { PACKED: 1, LANES: 512, PACKS: 4, DEPTH: 8; threads: 512, min_blocks: 1 },
-        { PACKED: 0, LANES: 32, PACKS: 3, DEPTH: 6; threads: 128, min_blocks: 4 },
-        { PACKED: 0, LANES: 64, PACKS: 2, DEPTH: 4; threads: 64, min_blocks: 8 },
-        { PACKED: 0, LANES: 64, PACKS: 4, DEPTH: 8; threads: 64, min_blocks: 8 },
-        { PACKED: 0, LANES: 96, PACKS: 4, DEPTH: 8; threads: 96, min_blocks: 5 },
-        { PACKED: 0, LANES: 128, PACKS: 4, DEPTH: 8; threads: 128, min_blocks: 4 },
-        { PACKED: 0, LANES: 192, PACKS: 3, DEPTH: 6; threads: 192, min_blocks: 2 },
-        { PACKED: 0, LANES: 256, PACKS: 4, DEPTH: 8; threads: 256, min_blocks: 2 },
-        { PACKED: 0, LANES: 512, PACKS: 4, DEPTH: 8; threads: 512, min_blocks: 1 },
-    ]
 );

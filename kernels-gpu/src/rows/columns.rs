@@ -1,11 +1,10 @@
 //! What belongs to the columns of a thread's [`Share`](super::share::Share): the vectors' elements, and sums along them.
 
-use super::{Operands, RowOp};
 use cuda_std::bits::opaque;
 use cuda_std::prelude::*;
 
-/// Vectors that are kept: weight, bias and input bias.
-pub(super) const VECTORS: usize = 3;
+/// Vectors that are kept: weight and bias.
+pub(super) const VECTORS: usize = 2;
 
 /// A thread's share of the vectors.
 #[derive(Clone, Copy)]
@@ -77,15 +76,4 @@ pub const fn takes_third(sums: usize, packs: usize, per_pack: usize) -> bool {
 pub const fn classes(cols: u32, per_pack: u32) -> u32 {
     let step = cols & cols.wrapping_neg();
     if step == 0 || step >= per_pack { 1 } else { per_pack / step }
-}
-
-/// Whether an operation has vector number `which`: weight, bias, input bias.
-#[inline(always)]
-pub(super) const fn has_vector<T: Float, Op: RowOp<T>>(which: usize) -> bool {
-    if which < 2 { which < Op::VECTORS } else { Op::JOINS }
-}
-
-#[inline(always)]
-pub(super) fn vector_of<T: Float>(operands: &Operands<T>, which: usize) -> Global<T> {
-    [operands.vectors[0], operands.vectors[1], operands.input_bias][which]
 }

@@ -113,7 +113,6 @@ walked_kernel!(
         { PACKED: 1, LANES: 16, PACKS: 2, DEPTH: 4; threads: 128, min_blocks: 6 },
         { PACKED: 1, LANES: 256, PACKS: 4, DEPTH: 8; threads: 256, min_blocks: 2 },
         { PACKED: 1, LANES: 512, PACKS: 4, DEPTH: 8; threads: 512, min_blocks: 1 },
-        { PACKED: 1, LANES: 512, PACKS: 8, DEPTH: 16; threads: 512, min_blocks: 1 },
         { PACKED: 0, LANES: 32, PACKS: 3, DEPTH: 6; threads: 128, min_blocks: 6 },
         { PACKED: 0, LANES: 32, PACKS: 4, DEPTH: 8; threads: 128, min_blocks: 4 },
         { PACKED: 0, LANES: 64, PACKS: 4, DEPTH: 8; threads: 64, min_blocks: 8 },

@@ -4,7 +4,7 @@
 //! row NaN; an infinity makes it zeros, but for NaN where the infinity is. Floor: 2·bytes.
 
 use super::statistic::Sums;
-use super::{Elements, MAX_INPUTS, Operands, Params, RowOp, row_kernels, walked_kernel};
+use super::{Elements, MAX_INPUTS, Operands, Params, RowOp, row_kernels};
 use cuda_std::prelude::*;
 
 struct RmsNorm;
@@ -73,12 +73,4 @@ row_kernels!(
     [{ LANES: 512, PACKS: 4; threads: 512 }],
     rms_norm_cluster,
     [{ LANES: 256, PACKS: 4; threads: 256 }, { LANES: 512, PACKS: 4; threads: 512 }]
-);
-
-walked_kernel!(
-    RmsNorm,
-    rms_norm_walked,
-    [
-        { PACKED: 1, LANES: 512, PACKS: 8, DEPTH: 16; threads: 512, min_blocks: 1 },
-    ]
 );

@@ -6,7 +6,7 @@
 //! next row while this one is computed. Rows of a block begin at the same place of a pack, so that a thread has the same columns of
 //! every row. Either way a pack is copied, read and stored by one thread, and no thread waits for another.
 
-use super::columns::{VECTORS, Vectors, has_vector, keeps_vectors, vector_of};
+use super::columns::{VECTORS, Vectors, keeps_vectors};
 use super::held::{ABSENT, splat};
 use super::{MAX_INPUTS, Operands, Params, RowOp, given};
 use cuda_std::async_copy;
@@ -130,7 +130,7 @@ impl<'a, T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, 
     /// The operands match `p`; for rows of packs the vectors are aligned.
     #[inline(always)]
     pub unsafe fn vectors<Op: RowOp<T>>(&self, operands: &Operands<T>) -> Vectors<PACKS> {
-        let mut vectors = Vectors { packs: [[[0; 4]; PACKS]; VECTORS], loose: [ABSENT[0], ABSENT[1], 0.0] };
+        let mut vectors = Vectors { packs: [[[0; 4]; PACKS]; VECTORS], loose: ABSENT };
         for which in 0..VECTORS {
             // SAFETY: the caller's contract.
             unsafe {
@@ -140,11 +140,11 @@ impl<'a, T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, 
                     }
                 }
                 if const { PACKED == 0 }
-                    && has_vector::<T, Op>(which)
+                    && which < Op::VECTORS
                     && self.is_vector_given(which)
                     && self.has_loose()
                 {
-                    vectors.loose[which] = vector_of(operands, which).get(self.loose as usize).to_f32();
+                    vectors.loose[which] = operands.vectors[which].get(self.loose as usize).to_f32();
                 }
             }
         }
@@ -163,10 +163,10 @@ impl<'a, T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, 
     /// As [`Share::vectors`].
     #[inline(always)]
     pub unsafe fn vector<Op: RowOp<T>>(&self, operands: &Operands<T>, which: usize, i: usize) -> Pack {
-        if !has_vector::<T, Op>(which) {
+        if which >= Op::VECTORS {
             return [0; 4];
         }
-        let (vector, absent) = (vector_of(operands, which), splat::<T>([ABSENT[0], ABSENT[1], 0.0][which]));
+        let (vector, absent) = (operands.vectors[which], splat::<T>(ABSENT[which]));
         let (when, first) = (self.is_vector_given(which) & self.has_pack(i), self.column(i, 0) as usize);
         // SAFETY: a vector has an element for each column.
         unsafe {

@@ -44,11 +44,11 @@ impl<T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, cons
         unsafe { self.share.ring.get(self.share.slot(self.at, 0, 0)) }
     }
 
-    /// The loose element as f32, with −0, which adds nothing, for inputs that are not there or were joined.
+    /// The loose element as f32, with −0, which adds nothing, for inputs that are not there.
     #[inline(always)]
     fn loose<Op: RowOp<T>>(&self) -> [f32; MAX_INPUTS] {
         let mut of = [-0.0; MAX_INPUTS];
-        for input in 0..if const { Op::JOINS } { 1 } else { Op::INPUTS } {
+        for input in 0..Op::INPUTS {
             of[input] = self.loose[input].to_f32();
         }
         of
@@ -95,37 +95,6 @@ impl<T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, cons
         unsafe { y.set_if(self.share.has_loose(), at as usize, value) }
     }
 
-    /// Joins the inputs, keeps that in the place of the first, and stores it as the result `joined`.
-    ///
-    /// # Safety
-    /// The row's packs are being copied; `joined` is as [`Staged::put`] wants it.
-    #[inline(always)]
-    pub unsafe fn join<Op: RowOp<T>>(&mut self) {
-        const { assert!(!Op::DROPS && (!Op::JOINS || Op::JOINED == 0 && Op::KEEPS_JOINED)) };
-        // SAFETY: the caller's contract.
-        unsafe {
-            for i in 0..PACKS {
-                self.share.wait(i);
-                let (packs, mut joined) = ([self.pack(0, i), self.pack(1, i)], [0; 4]);
-                for pair in 0..T::PER_PACK / 2 {
-                    let of = packs.map(|pack| T::pair(pack, pair));
-                    let bias = T::pair(self.vectors.packs[2][i], pair);
-                    let join =
-                        |half: usize| Op::join([of[0][half], of[1][half], 0.0], bias[half], |value| value);
-                    T::set_pair(&mut joined, pair, [join(0), join(1)]);
-                }
-                self.share.ring.set_pack(self.share.slot(self.at, 0, i), joined);
-                self.put(self.operands.joined, i, joined);
-            }
-            if const { PACKED == 0 } {
-                let of = self.loose.map(T::to_f32);
-                let joined = T::from_f32(Op::join(of, self.vectors.loose[2], |value| value));
-                self.put_loose(self.operands.joined, joined);
-                self.loose[0] = joined;
-            }
-        }
-    }
-
     /// Stores the results, adds what the operation adds up along columns, and begins to copy to the places of the row what
     /// comes next: of rows `ahead`, which have their turns `DEPTH / PACKS` turns later and one more. Of the inputs the last `ABSENT` are not
     /// given.
@@ -170,7 +139,7 @@ impl<T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, cons
         }
         if const { PACKED == 0 } {
             let x = self.loose::<Op>();
-            let [weight, bias, _] = self.vectors.loose;
+            let [weight, bias] = self.vectors.loose;
             if const { Op::SUMS > 0 } {
                 sums.loose = Op::add_to_columns(known, sums.loose, x);
             }
@@ -187,8 +156,7 @@ impl<T: Float, const PACKED: usize, const LANES: usize, const PACKS: usize, cons
     unsafe fn packs<Op: RowOp<T>>(&self, inputs: usize, i: usize) -> [Pack; MAX_INPUTS] {
         // −0 adds nothing.
         let mut packs = [[splat::<T>(-0.0); 4]; MAX_INPUTS];
-        // What was joined is one.
-        for input in 0..if const { Op::JOINS } { 1 } else { inputs } {
+        for input in 0..inputs {
             // SAFETY: the caller's contract.
             packs[input] = unsafe { self.pack(input, i) };
         }
@@ -269,7 +237,7 @@ impl<T: Float, Op: RowOp<T>, const PACKED: usize, const LANES: usize, const PACK
         for i in 0..PACKS {
             // SAFETY: the row's packs are being copied; this one has arrived.
             let (packs, vectors) = unsafe {
-                if pass == 0 && !Op::JOINS {
+                if pass == 0 {
                     share.wait(i);
                 }
                 (self.0.packs::<Op>(Op::STATISTIC_INPUTS, i), self.0.vectors_of::<Op>(i))
@@ -281,7 +249,7 @@ impl<T: Float, Op: RowOp<T>, const PACKED: usize, const LANES: usize, const PACK
             }
         }
         if const { PACKED == 0 } {
-            let [weight, bias, _] = self.0.vectors.loose;
+            let [weight, bias] = self.0.vectors.loose;
             let with = add(total, self.0.loose::<Op>(), [weight, bias]);
             let when = const { Op::IGNORES_ZEROS } || share.has_loose();
             for k in 0..K {

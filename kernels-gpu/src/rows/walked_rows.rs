@@ -5,7 +5,7 @@
 //! of every row: the vectors stay in its registers, and so do the sums along columns, of operations that have them. These come
 //! as a row of f32 for each block, which `column_sums` adds up: no atomics, and an order that the launch alone determines.
 //!
-//! Bundles are for rows that end within a sector of 32 bytes: one that two blocks write, each a part of it and when it comes to that, may leave
+//! Bundles are for rows that end within a line of 128 bytes: one that two blocks write, each a part of it and when it comes to that, may leave
 //! L2 in between, and comes back for its other part.
 //!
 //! Where rows begin at any place of a pack, a block has those that begin at the same: one in 2, 4 or 8, its neighbours the others.
@@ -53,6 +53,8 @@ pub(super) unsafe fn run<
     sums_of_columns: GlobalMut<f32>,
     p: &Params,
 ) {
+    // Two inputs to be joined are more bytes to one vector: held in registers, such rows are faster.
+    const { assert!(!Op::JOINS) };
     let (thread, lanes, per_pack) = (thread::thread_idx_x(), LANES as u32, T::PER_PACK as u32);
     let (lane, group, side_by_side) = if const { LANES > 32 } {
         (thread, 0, 1)
@@ -104,9 +106,6 @@ pub(super) unsafe fn run<
             let mut staged = Staged { share, operands, row, at, loose, vectors };
             let mut mine = Op::Statistic::EMPTY;
             if is_there {
-                if const { Op::JOINS } {
-                    staged.join::<Op>();
-                }
                 mine = Op::statistic(known, &Of(&staged, PhantomData::<Op>));
             }
             let statistic = if const { LANES > 32 } {

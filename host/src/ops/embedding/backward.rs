@@ -3,11 +3,13 @@
 use super::launch::{divisor, launch_keys, token_params, token_slot};
 use super::problem::Problem;
 use super::{BACKWARD, Positions};
+use crate::aside::Aside;
+use crate::device::Device;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::launch::Grid;
 use crate::ops::cast::cast;
-use crate::ops::column_sums::column_sums;
+use crate::ops::column_sums::column_sums_on;
 use crate::ops::masked_softmax::Described;
 use crate::ops::pointwise::{check_output, same, with_float};
 use crate::ops::views::read;
@@ -15,12 +17,22 @@ use crate::tensor::{Desc, Tensor};
 use cuda_std::kernel::Kernel;
 use cuda_std::{Float, Global, warp};
 use kernels_gpu::embedding::{
-    self as kernels, DIGIT_BITS, DIGITS, FEW, FEW_ELEMENTS, FewSums, PIECE, Pass, PositionSums, SUM_ELEMENTS,
-    Sums, TILE,
+    self as kernels, DIGIT_BITS, DIGITS, FEW, FEW_ELEMENTS, FINISHED, FewSums, PIECE, Pass, PositionSums,
+    SUM_ELEMENTS, Sums, TILE,
 };
 
 /// Threads that are wanted for the sums of positions. A constant, since the order of additions depends on it.
 const POSITION_THREADS: usize = 1 << 18;
+/// Bytes of dy from which on the positions' sums take longer than another stream costs.
+const BESIDE_BYTES: usize = 4 << 20;
+/// Blocks of the positions' sums on a multiprocessor beside the sort. More would leave no registers to the sort's blocks; and
+/// all of them run from the start, since a GPU begins no other kernel's blocks before it has begun those of the one ahead.
+const BLOCKS_BESIDE: usize = 6;
+/// Shared memory that they leave to the sort. Together they take the rest, and do not use it: a multiprocessor that runs only
+/// kernels without shared memory has none to give, and the sort's blocks would wait until it is idle.
+const SHARED_OF_SORT: u32 = 12 << 10;
+/// Shared memory that a block takes beside its own.
+const SHARED_OF_SYSTEM: u32 = 1 << 10;
 /// Sequences of a group at least, so that partial sums are few beside what is read.
 const LEAST_SEQUENCES: usize = 16;
 
@@ -137,10 +149,17 @@ impl Gradients {
             if self.are_few(dwte, dwpe) {
                 return self.sum_few::<T>(tokens, starts.as_ref(), &dy, dwte, dwpe);
             }
-            if let Some(dwpe) = dwpe {
-                self.sum_positions::<T>(starts.as_ref(), &dy, dwpe)?;
-            }
-            self.sum_rows::<T>(tokens, &dy, dwte)
+            let Some(dwpe) = dwpe.filter(|dwpe| !dwpe.is_empty()) else {
+                return self.sum_rows::<T>(tokens, &dy, dwte, None);
+            };
+            let partials = self.position_groups::<T>(starts.is_some(), &dy, dwpe)?;
+            let device = tokens.device();
+            // The sort is many short launches, one behind the other: beside it there is room for the positions.
+            let worth_it = dy.len() * dy.dtype().size() >= BESIDE_BYTES && !dwte.is_empty();
+            let beside = if worth_it { device.aside()? } else { None };
+            let there = beside.as_ref().map_or(device, |beside| beside.device());
+            self.sum_positions::<T>(there, starts.as_ref(), &dy, dwpe, &partials)?;
+            self.sum_rows::<T>(tokens, &dy, dwte, beside)
         })
     }
 
@@ -198,8 +217,14 @@ impl Gradients {
         slot.finish()
     }
 
-    /// dwte, and the check of the tokens.
-    fn sum_rows<T>(&self, tokens: &Tensor, dy: &Tensor, dwte: &Tensor) -> Result<()>
+    /// dwte, and the check of the tokens. Its last launch waits for the work beside.
+    fn sum_rows<T>(
+        &self,
+        tokens: &Tensor,
+        dy: &Tensor,
+        dwte: &Tensor,
+        beside: Option<Aside<'_>>,
+    ) -> Result<()>
     where
         T: Element
             + Float
@@ -240,55 +265,74 @@ impl Gradients {
         let kernels =
             [kernels::finish_rows_elements::kernels::<T>(), kernels::finish_rows_packs::kernels::<T>()];
         let kernel = &kernels[usize::from(packs)][0];
-        let (grid, params) = strips(&self.problem, rows, unit, kernel)?;
+        let (grid, params) = strips(&self.problem, rows.div_ceil(FINISHED as usize), unit, kernel)?;
         let args = (starts.view::<u32>()?, partials.view::<f32>()?, dwte.view_mut::<T>()?, params);
+        beside.map_or(Ok(()), Aside::join)?;
         // SAFETY: as above.
-        unsafe { device.launch(kernel, grid, args) }
+        unsafe { device.launch(kernel, grid.early_if(false), args) }
     }
 
-    /// dwpe.
-    fn sum_positions<T>(&self, starts: Option<&Tensor>, dy: &Tensor, dwpe: &Tensor) -> Result<()>
+    /// How the sequences are cut into groups for the positions' sums, and room for these, if there are several.
+    fn position_groups<T: Float>(&self, packed: bool, dy: &Tensor, dwpe: &Tensor) -> Result<PositionGroups> {
+        let (cols, steps) = (self.problem.cols, self.problem.steps());
+        // Sequences of one length are rows of their own, of T·C columns.
+        let whole =
+            [steps * cols, self.offset * cols, dwpe.len()].iter().all(|len| len.is_multiple_of(T::PER_PACK));
+        let aligned = [dy, dwpe].iter().all(|tensor| tensor.address().is_multiple_of(16));
+        let packs = if packed { self.packs::<T>(&[dy, dwpe]) } else { whole && aligned };
+        let unit = if packs { T::PER_PACK } else { 1 };
+        let sequences = if steps > 0 { self.problem.sequences() } else { 0 };
+        let per_group = sequences_of_a_group(sequences, steps * cols / unit);
+        let groups = sequences.div_ceil(per_group).max(1);
+        let shape = [if groups > 1 { groups } else { 0 }, steps * cols];
+        let partials = Tensor::uninit(dwpe.device(), DType::F32, &shape)?;
+        Ok(PositionGroups { packs, unit, sequences, per_group, groups, partials })
+    }
+
+    /// dwpe, which is not empty, by a stream that sees the tensors.
+    fn sum_positions<T>(
+        &self,
+        device: &Device,
+        starts: Option<&Tensor>,
+        dy: &Tensor,
+        dwpe: &Tensor,
+        groups: &PositionGroups,
+    ) -> Result<()>
     where
         T: Element
             + Float
             + kernels::sum_positions_packs::Instances
             + kernels::sum_positions_elements::Instances,
     {
-        if dwpe.is_empty() {
-            return Ok(());
-        }
-        let (device, cols, steps) = (dwpe.device(), self.problem.cols, self.problem.steps());
-        // Sequences of one length are rows of their own, of T·C columns.
-        let whole =
-            [steps * cols, self.offset * cols, dwpe.len()].iter().all(|len| len.is_multiple_of(T::PER_PACK));
-        let aligned = [dy, dwpe].iter().all(|tensor| tensor.address().is_multiple_of(16));
-        let packs = if starts.is_some() { self.packs::<T>(&[dy, dwpe]) } else { whole && aligned };
-        let unit = if packs { T::PER_PACK } else { 1 };
-        let sequences = if steps > 0 { self.problem.sequences() } else { 0 };
-        let per_group = sequences_of_a_group(sequences, steps * cols / unit);
-        let groups = sequences.div_ceil(per_group).max(1);
-        let partials =
-            Tensor::uninit(device, DType::F32, &[if groups > 1 { groups } else { 0 }, steps * cols])?;
+        let (cols, steps) = (self.problem.cols, self.problem.steps());
         let kernels =
             [kernels::sum_positions_elements::kernels::<T>(), kernels::sum_positions_packs::kernels::<T>()];
-        let kernel = &kernels[usize::from(packs)][usize::from(starts.is_some())];
-        let blocks = (dwpe.len() / unit).div_ceil(kernel.bounds.threads as usize);
+        let kernel = &kernels[usize::from(groups.packs)][usize::from(starts.is_some())];
+        let blocks = (dwpe.len() / groups.unit).div_ceil(kernel.bounds.threads as usize);
         let params = PositionSums {
             first: (self.offset * cols) as u64,
             sequence: (steps * cols) as u64,
-            sequences: sequences as u64,
-            per_group: per_group as u64,
+            sequences: groups.sequences as u64,
+            per_group: groups.per_group as u64,
             len: dwpe.len() as u64,
             cols: cols as u64,
         };
-        let starts = read::<u32>(starts)?;
+        let (starts, partials) = (read::<u32>(starts)?, &groups.partials);
         let args = (starts, dy.view::<T>()?, dwpe.view_mut::<T>()?, partials.view_mut::<f32>()?, params);
-        // SAFETY: the tensors have the sizes of the problem; the grid covers dwpe's units and the groups.
-        unsafe { device.launch(kernel, Grid::xyz(blocks as u64, groups as u64, 1)?, args)? };
-        if groups == 1 {
+        let beside = device.info().filter(|_| !device.same_stream(dwpe.device()));
+        let most = beside.map(|gpu| (BLOCKS_BESIDE * gpu.sm_count as usize / groups.groups).max(1));
+        let blocks = most.map_or(blocks, |most| blocks.min(most));
+        let shared = beside.map_or(0, |gpu| {
+            (gpu.max_shared_per_sm - SHARED_OF_SORT) / BLOCKS_BESIDE as u32 - SHARED_OF_SYSTEM
+        });
+        let grid = Grid::xyz(blocks as u64, groups.groups as u64, 1)?.early_if(false).shared(shared);
+        // SAFETY: the tensors have the sizes of the problem; the grid has blocks for dwpe's units and the groups.
+        unsafe { device.launch(kernel, grid, args)? };
+        if groups.groups == 1 {
             return Ok(());
         }
-        column_sums(&partials, &dwpe.narrow(0, self.offset, steps)?.reshape(&[steps * cols])?)
+        let dwpe = dwpe.narrow(0, self.offset, steps)?.reshape(&[steps * cols])?;
+        column_sums_on(device, partials, &dwpe)
     }
 
     /// Whether rows of these contiguous tensors are whole aligned packs.
@@ -296,6 +340,20 @@ impl Gradients {
         let aligned = |tensor: &&Tensor| tensor.address().is_multiple_of(16);
         self.problem.cols.is_multiple_of(T::PER_PACK) && tensors.iter().all(aligned)
     }
+}
+
+/// How the gradient of positions is summed up.
+struct PositionGroups {
+    /// Whether threads have packs; else elements.
+    packs: bool,
+    /// Elements of a thread.
+    unit: usize,
+    sequences: usize,
+    /// Sequences of a group.
+    per_group: usize,
+    groups: usize,
+    /// The sums of each group, if there are several.
+    partials: Tensor,
 }
 
 /// Sequences that a thread sums, of a sequence of so many units.

@@ -1,5 +1,7 @@
 //! Whether rows are walked, by which instance, and by how many blocks. Pure arithmetic.
 
+use std::ops::RangeInclusive;
+
 use super::plan::{Cut, RowShape};
 use kernels_gpu::rows::{
     bundles, classes, is_roomy, side_by_side, sums_fit, sums_fit_clusters, takes_third, walked_shared_bytes,
@@ -10,8 +12,9 @@ use kernels_gpu::rows::{
 /// which is dear for small ones.
 const ROWS: usize = 4;
 const RAGGED_ROWS: usize = 12;
-/// Packs of f32 from which rows without sums are walked.
-const LONG_ROW: usize = 512;
+/// Packs of the rows without sums that are walked whatever their type, and up to which those of 16 bits are.
+const LONG_ROWS: RangeInclusive<usize> = 1025..=2048;
+const SHORT_ROW: usize = 512;
 /// Blocks of a grid for few rows.
 const FEW_BLOCKS: usize = 264;
 /// Rows that are added up along columns in a block, so that partial sums are few beside what is read; fewer where the grid would
@@ -160,13 +163,12 @@ impl Walk {
             && shape.shared_bytes(self.inputs) + scratch <= shared
     }
 
-    /// Whether walking is faster than holding rows in registers. Without sums the vectors gain: those of long rows, those of rows
+    /// Whether walking is faster than holding rows in registers. Without sums the vectors gain: those of long rows, of rows
     /// that are not aligned where elements are small, since each takes a load there, and of a few columns where threads have few
     /// packs at a time.
     fn pays(&self, WalkShape { packed, shape, .. }: WalkShape) -> bool {
         let (packs, small) = (self.packs(), self.per_pack == 8);
-        let of_these =
-            if packed { small || packs > LONG_ROW } else { small || self.inputs == 1 && packs > LONG_ROW };
+        let of_these = small && (!packed || packs <= SHORT_ROW) || LONG_ROWS.contains(&packs);
         2 * packs > shape.lanes * shape.packs && of_these
     }
 
