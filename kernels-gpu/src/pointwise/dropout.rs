@@ -106,7 +106,7 @@ impl Function for Skewed {
         let above = if there { above } else { last };
         let whole = u32::MAX >> (32 - unit);
         let (low, each) = (whole >> skew, 0x0101_0101);
-        let kept = own >> skew & low * each | above << (unit - skew) & (whole ^ low) * each;
+        let kept = ((own >> skew) & (low * each)) | ((above << (unit - skew)) & ((whole ^ low) * each));
         let mut units = [self; PACKS];
         for i in 0..PACKS {
             units[i] = Skewed { first: at[i], kept: kept >> (8 * i), ..self };
