@@ -126,10 +126,13 @@ pub(crate) unsafe fn run<A: Float, B: Float, F: Function, const PACKS: usize>(
             }
             functions = f.of_units(numbers, unit as u32, width * unit as u32);
         }
+        let mut y = [[0; 4]; PACKS];
         for i in 0..PACKS {
-            let at = ats[i] as u64;
-            let y = compute::<A, B, F>(functions[i], p.first + at, a[i], b[i], bias[i]);
-            store(operands.y, whens[i], (p.y_base as u64 + at) as usize, unit, y);
+            y[i] = compute::<A, B, F>(functions[i], p.first + ats[i] as u64, a[i], b[i], bias[i]);
+        }
+        // Behind all results, so that the assembler computes them side by side.
+        for i in 0..PACKS {
+            store(operands.y, whens[i], (p.y_base as u64 + ats[i] as u64) as usize, unit, y[i]);
         }
         if thread::block_idx_x() == 0 {
             edge::<A, B, F>(f, operands, p);
