@@ -41,6 +41,25 @@ on_each_device! {
         Ok(())
     }
 
+    fn runs_may_begin_at_any_word_of_a_group(device: &Device) -> Result<()> {
+        // Of the instance for few packs, and once of that for many, whose blocks have at most 8192 elements.
+        let mut random = Random::new(101);
+        let few = [3, 64, 255, 257, 5000];
+        for dtype in DTYPES {
+            for by in 1..8 {
+                let many = (by == 2).then_some(512 * 8192 + 77);
+                for count in few.into_iter().chain(many) {
+                    let x = Layout::Offset(by).random(device, dtype, [1, count], (1.0, 9.0), &mut random)?;
+                    let y = Layout::Offset(by).output(device, dtype, [1, count])?;
+                    let dropout = Dropout { p: 0.3, seed: by as u64, offset: count as u64 };
+                    ops::dropout_into(&x, dropout, &y)?;
+                    assert_same(&y.to_f64()?, &want(&x, dropout)?, format!("{dtype}, {count} from {by}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn the_mask_depends_on_nothing_but_seed_offset_and_element(device: &Device) -> Result<()> {
         let count = 5000;
         let kept = |x: &Tensor, dropout: Dropout| -> Result<Vec<bool>> {

@@ -304,13 +304,15 @@ mod tests {
 
     #[test]
     fn long_runs_are_cut_at_rows_and_start_beyond_32_bits() {
-        let len = (1usize << 33) + 12_345;
+        let len = (1usize << 34) + (1 << 33) + 12_345;
         for bias in [None, Some(1000), Some(MAX_LAUNCH)] {
             let pieces: Vec<(usize, usize)> = runs(len, bias).collect();
             let mut next = 0;
             for (first, count) in pieces {
                 assert_eq!((first, first % bias.unwrap_or(1)), (next, 0));
                 assert!(count <= MAX_LAUNCH && count > 0);
+                // What dropout counts on.
+                assert!(bias.is_some() || first >> 34 == (first + count - 1) >> 34);
                 next += count;
             }
             assert_eq!(next, len);
