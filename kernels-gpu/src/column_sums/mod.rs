@@ -34,22 +34,9 @@ pub unsafe fn column_sums<T: Float>(partials: Global<f32>, out: GlobalMut<T>, gr
     let column = thread::block_idx_x() * warp::SIZE + lane;
     // Threads beyond the last column sum up that one.
     let read = column.min(cols.wrapping_sub(1));
-    let mut total = 0.0;
-    let mut group = turn;
     // SAFETY: groups and columns are below their numbers; one thread writes a column.
     unsafe {
-        while group < groups {
-            let mut values = [0.0; DEPTH];
-            for i in 0..DEPTH {
-                let group = group + i as u32 * LANES;
-                let at = group as usize * cols as usize + read as usize;
-                values[i] = f32::from_bits(partials.get_4_if(group < groups, at, 0));
-            }
-            for i in 0..DEPTH {
-                total += values[i];
-            }
-            group += DEPTH as u32 * LANES;
-        }
+        let total = sum(partials, groups, cols, read, turn, LANES);
         let shared = shared_array!(column_sums_of_warps: [f32; 1024]);
         shared.set(turn * warp::SIZE + lane, total);
         thread::sync_threads();
@@ -73,23 +60,33 @@ pub const FEW_GROUPS: u32 = LANES;
 #[kernel(family = "column_sums", types = [f32, f16, bf16], instances = [{ ; threads: 256 }])]
 pub unsafe fn few_groups<T: Float>(partials: Global<f32>, out: GlobalMut<T>, groups: u32, cols: u32) {
     let column = thread::index_1d() as u32;
-    let there = column < cols;
-    let mut total = 0.0;
-    let mut group = 0;
     // SAFETY: groups and columns are below their numbers; one thread writes a column.
     unsafe {
-        while group < groups {
-            let mut values = [0.0; DEPTH];
-            for i in 0..DEPTH {
-                let group = group + i as u32;
-                let at = group as usize * cols as usize + column as usize;
-                values[i] = f32::from_bits(partials.get_4_if(there && group < groups, at, 0));
-            }
-            for i in 0..DEPTH {
-                total += values[i];
-            }
-            group += DEPTH as u32;
-        }
-        out.set_if(there, column as usize, T::from_f32(total));
+        // Threads beyond the last column sum up that one.
+        let total = sum(partials, groups, cols, column.min(cols.wrapping_sub(1)), 0, 1);
+        out.set_if(column < cols, column as usize, T::from_f32(total));
     }
+}
+
+/// The sum of a column over every `apart`-th group from `group` on, in order.
+///
+/// # Safety
+/// `partials` holds `groups`·`cols` elements, and there is the column, if there are groups.
+#[inline(always)]
+unsafe fn sum(partials: Global<f32>, groups: u32, cols: u32, column: u32, mut group: u32, apart: u32) -> f32 {
+    let mut total = 0.0;
+    while group < groups {
+        let mut values = [0.0; DEPTH];
+        for i in 0..DEPTH {
+            let group = group + i as u32 * apart;
+            let at = group as usize * cols as usize + column as usize;
+            // SAFETY: the caller's contract.
+            values[i] = f32::from_bits(unsafe { partials.get_4_if(group < groups, at, 0) });
+        }
+        for i in 0..DEPTH {
+            total += values[i];
+        }
+        group += DEPTH as u32 * apart;
+    }
+    total
 }

@@ -15,18 +15,18 @@ use cuda_std::prelude::*;
 /// Rows of any number of elements from a pack's on, below 2^31.
 ///
 /// # Safety
-/// As [`lookup_packs()`](fn@super::lookup_packs), with elements for units, and a grid that covers their packs; tables and y begin at
+/// As [`lookup_packs()`](fn@super::lookup_packs), with elements for units, and a grid that has a thread for each of their packs; tables and y begin at
 /// multiples of 16 bytes.
 #[kernel(
     family = "embedding",
     types = [f32, f16, bf16],
     instances = [
-        { WPE: 0, UNITS: 1; threads: 128, min_blocks: 16 },
-        { WPE: 1, UNITS: 1; threads: 128, min_blocks: 12 },
-        { WPE: 2, UNITS: 1; threads: 128, min_blocks: 12 },
+        { WPE: 0; threads: 128, min_blocks: 16 },
+        { WPE: 1; threads: 128, min_blocks: 12 },
+        { WPE: 2; threads: 128, min_blocks: 12 },
     ],
 )]
-pub unsafe fn lookup_windows<T: Float, const WPE: usize, const UNITS: usize>(
+pub unsafe fn lookup_windows<T: Float, const WPE: usize>(
     tokens: Global<u32>,
     starts: Global<u32>,
     wte: Global<T>,
@@ -35,77 +35,58 @@ pub unsafe fn lookup_windows<T: Float, const WPE: usize, const UNITS: usize>(
     fault: GlobalMut<u64>,
     p: Strips,
 ) {
-    let (per_pack, lane, width) = (const { T::PER_PACK as u32 }, warp::lane_id(), thread::block_dim_x());
-    let first = thread::block_idx_x() * width * UNITS as u32 + thread::thread_idx_x();
+    let (per_pack, lane) = (const { T::PER_PACK as u32 }, warp::lane_id());
+    let number = thread::block_idx_x() * thread::block_dim_x() + thread::thread_idx_x();
     p.lookup.begin(tokens);
     // The launch begins with a pack.
     let y_first = p.lookup.first as u64 * p.cols as u64;
     // SAFETY: the caller's contract; of a token that has no row nothing is read.
     unsafe {
-        let near = p.lookup.first_sequence::<WPE>(starts, (first - lane) * per_pack);
+        let near = p.lookup.first_sequence::<WPE>(starts, (number - lane) * per_pack);
         let place = |element: u32| Place::of::<WPE>(&p, tokens, starts, near, element);
-        let (mut a, mut b) = ([[[0; 4]; 2]; UNITS], [[[0; 4]; 2]; UNITS]);
-        let mut places = [Place::NOWHERE; UNITS];
-        let mut whole = [false; UNITS];
         let source = |place: &Place| {
             (Source::<T>::new(wte, place.row_at, p.wte_len), Source::<T>::new(wpe, place.step_at, p.wpe_len))
         };
-        // All tokens before the first row, and all rows before the first sum: one latency each.
-        for i in 0..UNITS {
-            let element = (first + i as u32 * width) * per_pack;
-            let there = element < p.lookup.units;
-            places[i] = place(if there { element } else { 0 });
-            let (of_row, of_step) = source(&places[i]);
-            whole[i] = there
-                && element + per_pack <= p.lookup.units
-                && places[i].column + per_pack <= p.cols
-                && of_row.has_packs(places[i].column)
-                && (const { WPE == added::NOTHING } || of_step.has_packs(places[i].column));
-            if whole[i] {
-                places[i].record(fault);
+        let element = number * per_pack;
+        let is_there = element < p.lookup.units;
+        let of_pack = place(if is_there { element } else { 0 });
+        let (of_row, of_step) = source(&of_pack);
+        let whole = is_there
+            && element + per_pack <= p.lookup.units
+            && of_pack.column + per_pack <= p.cols
+            && of_row.has_packs(of_pack.column)
+            && (const { WPE == added::NOTHING } || of_step.has_packs(of_pack.column));
+        if whole {
+            of_pack.record(fault);
+        }
+        let row = of_row.load(const { WPE == added::NOTHING }, whole && of_pack.token.valid, of_pack.column);
+        let mut step = [[0; 4]; 2];
+        if const { WPE != added::NOTHING } {
+            step = of_step.load(true, whole, of_pack.column);
+        }
+        let mut pack = of_row.cut(of_pack.column, row);
+        if const { WPE != added::NOTHING } {
+            let position = of_step.cut(of_pack.column, step);
+            for pair in 0..const { T::PER_PACK / 2 } {
+                let (x, position) = (T::pair(pack, pair), T::pair(position, pair));
+                T::set_pair(&mut pack, pair, [x[0] + position[0], x[1] + position[1]]);
             }
         }
-        for i in 0..UNITS {
-            let (of_row, of_step) = source(&places[i]);
-            a[i] = of_row.load(
-                const { WPE == added::NOTHING },
-                whole[i] && places[i].token.valid,
-                places[i].column,
-            );
-            if const { WPE != added::NOTHING } {
-                b[i] = of_step.load(true, whole[i], places[i].column);
-            }
-        }
-        for i in 0..UNITS {
-            let (of_row, of_step) = source(&places[i]);
-            let mut unit = of_row.cut(places[i].column, a[i]);
-            if const { WPE != added::NOTHING } {
-                let position = of_step.cut(places[i].column, b[i]);
-                for pair in 0..const { T::PER_PACK / 2 } {
-                    let (x, position) = (T::pair(unit, pair), T::pair(position, pair));
-                    T::set_pair(&mut unit, pair, [x[0] + position[0], x[1] + position[1]]);
+        y.set_pack_if(whole, (y_first + element as u64) as usize, pack);
+        let mut others = warp::warp_vote_ballot(warp::FULL, !whole);
+        while others != 0 {
+            let element = (number - lane + others.trailing_zeros()) * per_pack + lane;
+            others &= others - 1;
+            if lane < per_pack && element < p.lookup.units {
+                let place = place(element);
+                place.record(fault);
+                let (of_row, of_step) = source(&place);
+                let valid = place.token.valid;
+                let mut value = if valid { of_row.element(place.column) } else { T::from_bits(0) };
+                if const { WPE != added::NOTHING } {
+                    value = T::from_f32(value.to_f32() + of_step.element(place.column).to_f32());
                 }
-            }
-            let element = (first + i as u32 * width) * per_pack;
-            y.set_pack_if(whole[i], (y_first + element as u64) as usize, unit);
-        }
-        for i in 0..UNITS {
-            let unit = first + i as u32 * width;
-            let mut others = warp::warp_vote_ballot(warp::FULL, !whole[i]);
-            while others != 0 {
-                let element = (unit - lane + others.trailing_zeros()) * per_pack + lane;
-                others &= others - 1;
-                if lane < per_pack && element < p.lookup.units {
-                    let place = place(element);
-                    place.record(fault);
-                    let (of_row, of_step) = source(&place);
-                    let valid = place.token.valid;
-                    let mut value = if valid { of_row.element(place.column) } else { T::from_bits(0) };
-                    if const { WPE != added::NOTHING } {
-                        value = T::from_f32(value.to_f32() + of_step.element(place.column).to_f32());
-                    }
-                    y.set((y_first + element as u64) as usize, value);
-                }
+                y.set((y_first + element as u64) as usize, value);
             }
         }
     }
@@ -123,14 +104,6 @@ struct Place {
 }
 
 impl Place {
-    const NOWHERE: Place = Place {
-        column: 0,
-        row_at: 0,
-        step_at: 0,
-        number: 0,
-        token: Token { value: 0, valid: false, step: 0 },
-    };
-
     /// # Safety
     /// As [`lookup_packs()`](fn@super::lookup_packs); the launch has the element.
     #[inline(always)]

@@ -152,13 +152,13 @@ impl Gradients {
             let Some(dwpe) = dwpe.filter(|dwpe| !dwpe.is_empty()) else {
                 return self.sum_rows::<T>(tokens, &dy, dwte, None);
             };
-            let partials = self.position_groups::<T>(starts.is_some(), &dy, dwpe)?;
+            let groups = self.position_groups::<T>(starts.is_some(), &dy, dwpe)?;
             let device = tokens.device();
             // The sort is many short launches, one behind the other: beside it there is room for the positions.
             let worth_it = dy.len() * dy.dtype().size() >= BESIDE_BYTES && !dwte.is_empty();
             let beside = if worth_it { device.aside()? } else { None };
             let there = beside.as_ref().map_or(device, |beside| beside.device());
-            self.sum_positions::<T>(there, starts.as_ref(), &dy, dwpe, &partials)?;
+            self.sum_positions::<T>(there, starts.as_ref(), &dy, dwpe, &groups)?;
             self.sum_rows::<T>(tokens, &dy, dwte, beside)
         })
     }
@@ -283,10 +283,10 @@ impl Gradients {
         let unit = if packs { T::PER_PACK } else { 1 };
         let sequences = if steps > 0 { self.problem.sequences() } else { 0 };
         let per_group = sequences_of_a_group(sequences, steps * cols / unit);
-        let groups = sequences.div_ceil(per_group).max(1);
-        let shape = [if groups > 1 { groups } else { 0 }, steps * cols];
+        let count = sequences.div_ceil(per_group).max(1);
+        let shape = [if count > 1 { count } else { 0 }, steps * cols];
         let partials = Tensor::uninit(dwpe.device(), DType::F32, &shape)?;
-        Ok(PositionGroups { packs, unit, sequences, per_group, groups, partials })
+        Ok(PositionGroups { packs, unit, sequences, per_group, count, partials })
     }
 
     /// dwpe, which is not empty, by a stream that sees the tensors.
@@ -320,15 +320,15 @@ impl Gradients {
         let (starts, partials) = (read::<u32>(starts)?, &groups.partials);
         let args = (starts, dy.view::<T>()?, dwpe.view_mut::<T>()?, partials.view_mut::<f32>()?, params);
         let beside = device.info().filter(|_| !device.same_stream(dwpe.device()));
-        let most = beside.map(|gpu| (BLOCKS_BESIDE * gpu.sm_count as usize / groups.groups).max(1));
+        let most = beside.map(|gpu| (BLOCKS_BESIDE * gpu.sm_count as usize / groups.count).max(1));
         let blocks = most.map_or(blocks, |most| blocks.min(most));
         let shared = beside.map_or(0, |gpu| {
             (gpu.max_shared_per_sm - SHARED_OF_SORT) / BLOCKS_BESIDE as u32 - SHARED_OF_SYSTEM
         });
-        let grid = Grid::xyz(blocks as u64, groups.groups as u64, 1)?.early_if(false).shared(shared);
+        let grid = Grid::xyz(blocks as u64, groups.count as u64, 1)?.early_if(false).shared(shared);
         // SAFETY: the tensors have the sizes of the problem; the grid has blocks for dwpe's units and the groups.
         unsafe { device.launch(kernel, grid, args)? };
-        if groups.groups == 1 {
+        if groups.count == 1 {
             return Ok(());
         }
         let dwpe = dwpe.narrow(0, self.offset, steps)?.reshape(&[steps * cols])?;
@@ -351,7 +351,7 @@ struct PositionGroups {
     sequences: usize,
     /// Sequences of a group.
     per_group: usize,
-    groups: usize,
+    count: usize,
     /// The sums of each group, if there are several.
     partials: Tensor,
 }

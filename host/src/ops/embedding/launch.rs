@@ -86,7 +86,7 @@ where
             let wpe = read::<T>(all.as_ref())?;
             // Elements for units.
             for piece in launches(problem, problem.cols, MOST_UNITS, T::PER_PACK, first_and_rows) {
-                let per_block = kernel.bounds.threads as usize * kernel.constant("UNITS") * T::PER_PACK;
+                let per_block = kernel.bounds.threads as usize * T::PER_PACK;
                 let grid = Grid::covering(u64::from(piece.lookup.units), per_block as u64)?;
                 // SAFETY: as above.
                 unsafe {
