@@ -72,15 +72,24 @@ impl<T: Copy> Shared<T> {
 
     /// Starts to copy elements `low..high` of the pack at element `from` of `source` to the same places of the pack at
     /// element `index`. What the others of the target become is not defined: elements in front of `low` may be read, those
-    /// from `high` on become zeros, and the checker takes none of them for written.
+    /// from `high` on become zeros, and the checker takes none of them for written. What is not a whole pack is near others that are
+    /// wanted as well: L2 fetches all of the aligned `AHEAD` bytes, 64, 128 or 256.
     ///
     /// # Safety
     /// As [`Self::copy_pack_async`] for the elements `low..high` of a pack, `low` below `high`. Those in front of `low`
     /// share 16 aligned bytes with one that exists, which makes them readable.
     #[inline(always)]
     #[track_caller]
-    pub unsafe fn copy_part_async(self, index: u32, source: Global<T>, from: usize, low: u32, high: u32) {
+    pub unsafe fn copy_part_async<const AHEAD: u32>(
+        self,
+        index: u32,
+        source: Global<T>,
+        from: usize,
+        low: u32,
+        high: u32,
+    ) {
+        const { assert!(matches!(AHEAD, 64 | 128 | 256)) };
         // SAFETY: the caller's contract.
-        unsafe { imp::copy_part::<T>(self.raw(), index, source.raw(), from, low, high) }
+        unsafe { imp::copy_part::<T, AHEAD>(self.raw(), index, source.raw(), from, low, high) }
     }
 }

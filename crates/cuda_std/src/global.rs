@@ -28,6 +28,19 @@ pub struct GlobalMut<T> {
     element: PhantomData<*mut T>,
 }
 
+/// Whether L2 is to keep what stores write, as it does what loads read, or lets go of it the sooner. What several blocks write of a
+/// line leaves for memory once where it is kept until all have; what is complete at once may as well leave.
+#[derive(Clone, Copy)]
+pub struct Keep(imp::Policy);
+
+impl Keep {
+    /// Kept where `kept`.
+    #[inline(always)]
+    pub fn when(kept: bool) -> Self {
+        Self(imp::writes_stay(kept))
+    }
+}
+
 macro_rules! view {
     ($view:ident) => {
         impl<T> Clone for $view<T> {
@@ -237,6 +250,36 @@ impl<T: Copy> GlobalMut<T> {
     pub unsafe fn set_pack_if(self, when: bool, index: usize, pack: Pack) {
         // SAFETY: the caller's contract.
         unsafe { imp::set_pack_if::<T>(self.raw, when, index, pack) }
+    }
+
+    /// Writes the pack that starts at element `index`, for L2 to keep or not.
+    ///
+    /// # Safety
+    /// As [`Self::set_pack_if`].
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn set_pack_keeping(self, keep: Keep, index: usize, pack: Pack) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::set_pack_keeping::<T>(self.raw, keep.0, index, pack) }
+    }
+
+    /// Writes the first `BYTES` bytes of `words`, 1, 2, 4 or 8, to where element `index` starts, for L2 to keep or not, where `when`
+    /// holds.
+    ///
+    /// # Safety
+    /// As [`Self::set`], for whole elements that start at a multiple of `BYTES` bytes.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn set_piece_keeping<const BYTES: usize>(
+        self,
+        keep: Keep,
+        when: bool,
+        index: usize,
+        words: [u32; 2],
+    ) {
+        const { assert!(matches!(BYTES, 1 | 2 | 4 | 8) && BYTES.is_multiple_of(size_of::<T>())) };
+        // SAFETY: the caller's contract.
+        unsafe { imp::set_piece_keeping::<T, BYTES>(self.raw, keep.0, when, index, words) }
     }
 }
 

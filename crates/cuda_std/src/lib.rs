@@ -46,7 +46,7 @@ pub mod warp;
 pub mod warpgroup;
 
 pub use cuda_std_macros::kernel;
-pub use global::{Global, GlobalMut};
+pub use global::{Global, GlobalMut, Keep};
 pub use half::{bf16, f16};
 pub use matrix::Half;
 pub use packed::{Float, Pack};
@@ -72,7 +72,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 /// Everything that a kernel file usually names.
 pub mod prelude {
     pub use crate::{
-        Float, Global, GlobalMut, Half, Pack, Shared, async_copy, bf16, block, cluster, f16, float, kernel,
-        packed, shared_array, thread, warp,
+        Float, Global, GlobalMut, Half, Keep, Pack, Shared, async_copy, bf16, block, cluster, f16, float,
+        kernel, packed, shared_array, thread, warp,
     };
 }

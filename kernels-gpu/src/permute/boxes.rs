@@ -161,13 +161,17 @@ pub struct Boxes {
     pub apart: u32,
     /// 1 where tiles of U come before those of W among the digits.
     pub u_first: u32,
+    /// 1 where L2 is to keep what is written.
+    pub keep: u32,
+    /// Fills the struct, which has no padding.
+    pub unused: u32,
     /// Of turned boxes: bytes of y between the runs of elements that share a word of x.
     pub neighbour: i64,
 }
 cuda_std::plain_parameter!(Boxes);
 const _: () = assert!(
     size_of::<Boxes>()
-        == 32 * MAX_DIGITS + 24 * (2 * MAX_LEVELS + MAX_WITHIN) + 2 * 16 + 4 * 24 + 3 * 12 + 19 * 4 + 8
+        == 32 * MAX_DIGITS + 24 * (2 * MAX_LEVELS + MAX_WITHIN) + 2 * 16 + 4 * 24 + 3 * 12 + 21 * 4 + 8
 );
 
 /// Where a block's box is.
@@ -210,12 +214,12 @@ impl Boxes {
 
     /// Brings the box into shared memory, makes the tables of the way out, and waits for both. Runs of y begin `first`
     /// elements or words behind what their levels say, and their elements have `1 << log_bytes` bytes. WHOLE: runs of x
-    /// begin and end at multiples of 16 bytes.
+    /// begin and end at multiples of 16 bytes; else L2 is asked for `AHEAD` bytes at once.
     ///
     /// # Safety
     /// x holds the box, and shared memory has room for it and the tables.
     #[inline(always)]
-    pub(crate) unsafe fn stage<const WHOLE: bool>(
+    pub(crate) unsafe fn stage<const WHOLE: bool, const AHEAD: u32>(
         &self,
         x: Global<u8>,
         place: Place,
@@ -242,9 +246,9 @@ impl Boxes {
             let x = x.offset((place.x & !15) - self.x_phase as i64);
             let run = if first_run < self.runs_at_once { first_run } else { runs };
             if self.run_levels > DIRECT_LEVELS {
-                self.copy_tabled::<WHOLE>(x, &tables, run..runs, first_copy, bytes);
+                self.copy_tabled::<WHOLE, AHEAD>(x, &tables, run..runs, first_copy, bytes);
             } else {
-                self.copy_direct::<WHOLE>(x, phase, run..runs, first_copy, bytes);
+                self.copy_direct::<WHOLE, AHEAD>(x, phase, run..runs, first_copy, bytes);
             }
             async_copy::commit();
             // While that is under way.
@@ -260,7 +264,7 @@ impl Boxes {
     /// # Safety
     /// As [`Self::stage`].
     #[inline(always)]
-    unsafe fn copy_tabled<const WHOLE: bool>(
+    unsafe fn copy_tabled<const WHOLE: bool, const AHEAD: u32>(
         &self,
         x: Global<u8>,
         tables: &Tables,
@@ -274,7 +278,7 @@ impl Boxes {
             unsafe {
                 let entry = tables.runs.get(run);
                 let (from, to) = (entry as u32 + first_copy, (entry >> 32) as u32 + 16 * first_copy);
-                self.copy_run::<WHOLE>(x, from as i64 * 16, to, first_copy, bytes);
+                self.copy_run::<WHOLE, AHEAD>(x, from as i64 * 16, to, first_copy, bytes);
             }
             run += self.runs_at_once;
         }
@@ -286,7 +290,7 @@ impl Boxes {
     /// # Safety
     /// As [`Self::stage`].
     #[inline(always)]
-    unsafe fn copy_direct<const WHOLE: bool>(
+    unsafe fn copy_direct<const WHOLE: bool, const AHEAD: u32>(
         &self,
         x: Global<u8>,
         phase: u32,
@@ -304,7 +308,7 @@ impl Boxes {
         let mut run = range.start;
         while run < range.end {
             // SAFETY: the caller's contract.
-            unsafe { self.copy_run::<WHOLE>(x, from, to, first_copy, bytes) };
+            unsafe { self.copy_run::<WHOLE, AHEAD>(x, from, to, first_copy, bytes) };
             run += self.runs_at_once;
             digit += step.runs;
             (from, to) = (from + step.global, to.wrapping_add(step.staged));
@@ -321,7 +325,14 @@ impl Boxes {
     /// # Safety
     /// As [`Self::stage`].
     #[inline(always)]
-    unsafe fn copy_run<const WHOLE: bool>(&self, x: Global<u8>, from: i64, to: u32, first: u32, bytes: u32) {
+    unsafe fn copy_run<const WHOLE: bool, const AHEAD: u32>(
+        &self,
+        x: Global<u8>,
+        from: i64,
+        to: u32,
+        first: u32,
+        bytes: u32,
+    ) {
         let skew = to & 15;
         let end = skew + bytes;
         let (from, to) = (from & !15, to & !15);
@@ -336,7 +347,7 @@ impl Boxes {
                         staged.copy_pack_async_if(to, x, from, true);
                     } else {
                         let low = if at == 0 { skew } else { 0 };
-                        staged.copy_part_async(to, x, from, low, (end - at).min(16));
+                        staged.copy_part_async::<AHEAD>(to, x, from, low, (end - at).min(16));
                     }
                 }
             }

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | `fetch` | runs that stay whole, and any strides: each thread fetches what it stores |
 //! | `packs` | boxes of elements through shared memory, as runs of x in and runs of y out, of any alignment |
+//! | `part` | the packs of y that are two runs' |
 //! | `boxes` | what the staged kernels share: places, spans, the way in |
 //! | `turn` | boxes whose runs are aligned on both sides: words turned in registers |
 //! | `tiles` | tiles of two dimensions, aligned on both sides, of fixed shapes |
@@ -23,6 +24,7 @@ mod boxes;
 mod fetch;
 mod in_place;
 mod packs;
+mod part;
 mod tiles;
 mod turn;
 mod unit;

@@ -28,11 +28,12 @@ pub unsafe fn load_bits<T: Copy>(
     }
 }
 
-/// Three rows of `count` packs of `x`, of which is written: of the first row the packs whose number i is odd, of the second the halves h of
-/// which i + h is odd, of the third the quarter i modulo 4.
+/// Seven rows of `count` packs of `x`, of which is written: of the first row the packs whose number i is odd, of the second the halves h of
+/// which i + h is odd, of the third the quarter i modulo 4; of the others, by stores that L2 is to keep where i is odd, all packs, the
+/// half i modulo 2, the quarter i modulo 4, and the first two bytes and the fifth.
 ///
 /// # Safety
-/// `x` has `count` packs, `y` three times as many.
+/// `x` has `count` packs, `y` seven times as many.
 #[kernel(family = "probe", types = [u8, u16, u32, f16, bf16, f32], instances = [{ ; threads: 64 }])]
 pub unsafe fn store_parts<T: Copy>(x: Global<T>, y: GlobalMut<T>, count: u32) {
     let (number, count, per_pack) = (thread::index_1d() as usize, count as usize, 16 / size_of::<T>());
@@ -53,6 +54,25 @@ pub unsafe fn store_parts<T: Copy>(x: Global<T>, y: GlobalMut<T>, count: u32) {
             let (first, when) = (quarter * per_pack / 4, number % 4 == quarter);
             y.set_4_if(when, at(2) + first, x.get_4_if(when, start + first, 0));
         }
+        let (keep, pack) = (Keep::when(odd), x.get_pack_if(true, start, 0));
+        y.set_pack_keeping(keep, at(3), pack);
+        for half in 0..2 {
+            let when = number % 2 == half;
+            y.set_piece_keeping::<8>(
+                keep,
+                when,
+                at(4) + half * per_pack / 2,
+                [pack[2 * half], pack[2 * half + 1]],
+            );
+        }
+        for (quarter, word) in pack.into_iter().enumerate() {
+            let when = number % 4 == quarter;
+            y.set_piece_keeping::<4>(keep, when, at(5) + quarter * per_pack / 4, [word, 0]);
+        }
+        // Elements of fewer bytes than a piece are one.
+        let bytes = GlobalMut::<u8>::from_raw(y.raw());
+        bytes.set_piece_keeping::<2>(keep, true, 16 * (6 * count + number), [pack[0], 0]);
+        bytes.set_piece_keeping::<1>(keep, true, 16 * (6 * count + number) + 4, [pack[1], 0]);
     }
 }
 
@@ -122,7 +142,7 @@ pub unsafe fn async_parts<T: Copy>(x: Global<T>, y: GlobalMut<T>) {
             let first = word * per_pack / 4;
             slots.copy_4_async(at(2) + first, x, from + first as usize, word <= thread % 4);
         }
-        slots.copy_part_async(at(3), x, from, low, high);
+        slots.copy_part_async::<256>(at(3), x, from, low, high);
         async_copy::commit();
         async_copy::wait::<0>();
         for row in 0..3 {

@@ -17,13 +17,20 @@ pub unsafe fn copy_pack<T: Copy>(to: RawShared, index: u32, source: RawView, fro
 }
 
 #[inline(always)]
-pub unsafe fn copy_part<T: Copy>(to: RawShared, index: u32, source: RawView, from: usize, _: u32, high: u32) {
-    // SAFETY: the caller's contract. What is not a whole pack is near others that are wanted as well: L2 fetches lines.
+pub unsafe fn copy_part<T: Copy, const AHEAD: u32>(
+    to: RawShared,
+    index: u32,
+    source: RawView,
+    from: usize,
+    _: u32,
+    high: u32,
+) {
+    // SAFETY: the caller's contract.
     unsafe {
         asm!(
-            "cp.async.cg.shared.global.L2::128B [{}], [{}], 16, {};", in(reg32) to.element::<T>(index),
-            in(reg64) global::at::<T>(source, from), in(reg32) high * size_of::<T>() as u32,
-            options(nostack, preserves_flags)
+            "cp.async.cg.shared.global.L2::{}B [{}], [{}], 16, {};", const AHEAD,
+            in(reg32) to.element::<T>(index), in(reg64) global::at::<T>(source, from),
+            in(reg32) high * size_of::<T>() as u32, options(nostack, preserves_flags)
         );
     }
 }

@@ -181,6 +181,68 @@ pub unsafe fn set_pack_if<T: Copy>(raw: RawView, when: bool, index: usize, pack:
         );
     }
 }
+/// The policy of stores that say what L2 is to do.
+pub type Policy = u64;
+
+#[inline(always)]
+pub fn writes_stay(kept: bool) -> Policy {
+    let policy;
+    // SAFETY: a number.
+    unsafe {
+        asm!(
+            "{{ .reg .pred p; .reg .b64 stay; setp.ne.u32 p, {kept}, 0;",
+            "createpolicy.fractional.L2::evict_last.b64 stay, 1.0;",
+            "createpolicy.fractional.L2::evict_normal.b64 {policy}, 1.0;",
+            "selp.b64 {policy}, stay, {policy}, p; }}",
+            policy = out(reg64) policy, kept = in(reg32) kept as u32,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    policy
+}
+
+#[inline(always)]
+pub unsafe fn set_pack_keeping<T: Copy>(raw: RawView, policy: Policy, index: usize, pack: Pack) {
+    let [a, b, c, d] = pack;
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "st.global.L2::cache_hint.v4.b32 [{address}], {{ {a}, {b}, {c}, {d} }}, {policy};",
+            a = in(reg32) a, b = in(reg32) b, c = in(reg32) c, d = in(reg32) d,
+            address = in(reg64) at::<T>(raw, index), policy = in(reg64) policy,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+#[inline(always)]
+pub unsafe fn set_piece_keeping<T: Copy, const BYTES: usize>(
+    raw: RawView,
+    policy: Policy,
+    when: bool,
+    index: usize,
+    [a, b]: [u32; 2],
+) {
+    let (address, when) = (at::<T>(raw, index), when as u32);
+    // SAFETY: the caller's contract; a store of fewer bits takes the low ones of its register.
+    unsafe {
+        if const { BYTES == 8 } {
+            asm!(
+                "{{ .reg .pred p; setp.ne.u32 p, {}, 0;",
+                "@p st.global.L2::cache_hint.v2.b32 [{}], {{ {}, {} }}, {}; }}",
+                in(reg32) when, in(reg64) address, in(reg32) a, in(reg32) b, in(reg64) policy,
+                options(nostack, preserves_flags)
+            );
+        } else {
+            asm!(
+                "{{ .reg .pred p; setp.ne.u32 p, {}, 0; @p st.global.L2::cache_hint.b{} [{}], {}, {}; }}",
+                in(reg32) when, const 8 * BYTES, in(reg64) address, in(reg32) a, in(reg64) policy,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+}
+
 #[inline(always)]
 pub unsafe fn set_if<T: Copy>(raw: RawView, when: bool, index: usize, value: T) {
     let address = at::<T>(raw, index);

@@ -23,7 +23,7 @@ pub unsafe fn copy_pack<T: Copy>(to: RawShared, index: u32, source: RawView, fro
 
 #[inline(always)]
 #[track_caller]
-pub unsafe fn copy_part<T: Copy>(
+pub unsafe fn copy_part<T: Copy, const AHEAD: u32>(
     to: RawShared,
     index: u32,
     source: RawView,

@@ -156,6 +156,51 @@ pub unsafe fn set_pack_if<T: Copy>(raw: RawView, when: bool, index: usize, pack:
         unsafe { view.store_vector::<4>(word, pack) }
     }
 }
+/// There is no cache to tell.
+#[derive(Clone, Copy)]
+pub struct Policy;
+
+#[inline(always)]
+pub fn writes_stay(_: bool) -> Policy {
+    Policy
+}
+
+#[inline(always)]
+#[track_caller]
+pub unsafe fn set_pack_keeping<T: Copy>(raw: RawView, Policy: Policy, index: usize, pack: Pack) {
+    // SAFETY: the caller's contract.
+    unsafe { set_pack_if::<T>(raw, true, index, pack) }
+}
+
+#[inline(always)]
+#[track_caller]
+pub unsafe fn set_piece_keeping<T: Copy, const BYTES: usize>(
+    raw: RawView,
+    Policy: Policy,
+    when: bool,
+    index: usize,
+    words: [u32; 2],
+) {
+    if when {
+        let [low, high] = words;
+        // SAFETY: the checker tests the access.
+        unsafe {
+            match BYTES {
+                1 => {
+                    let (view, byte) = raw.words::<T, u8>(index);
+                    view.store(byte, low as u8);
+                }
+                2 => {
+                    let (view, half) = raw.words::<T, u16>(index);
+                    view.store(half, low as u16);
+                }
+                4 => set_4_if::<T>(raw, true, index, low),
+                _ => set_8_if::<T>(raw, true, index, [low, high]),
+            }
+        }
+    }
+}
+
 #[inline(always)]
 #[track_caller]
 pub unsafe fn set_if<T: Copy>(raw: RawView, when: bool, index: usize, value: T) {

@@ -282,6 +282,10 @@ impl Boxed {
         if u_first {
             digits.swap(0, 1);
         }
+        // What is written of lines that blocks share stays in L2 until all of it is there, unless lines of x would have to leave.
+        let box_bytes_of_y = take.iter().product::<usize>() * walk.y_size;
+        let between = digits[0].count.value() as usize * box_bytes_of_y;
+        let keep = tiles_of_u < 2 || u_first || between < NEAR;
         // In the order of y, whose runs then go on; where these are of whole sectors anyway, far steps of x come last.
         let mut others: Vec<usize> = (0..dims.len()).rev().filter(|&dim| take[dim] == 1).collect();
         if begins == SECTOR {
@@ -393,6 +397,8 @@ impl Boxed {
                 along_step: along_step as u32,
                 apart: u32::from(lanes.apart),
                 u_first: u32::from(u_first),
+                keep: u32::from(keep),
+                unused: 0,
                 neighbour: outs.first().map_or(0, |&dim| y_step(dim) as i64),
             },
             blocks,
@@ -423,15 +429,16 @@ impl Boxed {
 /// as short runs.
 const MOST_SHARED: usize = 96 << 10;
 
-/// Blocks that are at work side by side, roughly. Where W has more tiles, those of U that share lines of x would come long
-/// after one another, so they go first if they are few.
-const AT_WORK: usize = 256;
-const FEW_TILES: usize = 64;
-
-/// Whether of so many tiles along the runs of y, and along those of x, the latter go first.
+/// Whether, of so many tiles along the runs of y and along those of x, the latter go first. Tiles that share lines of x come after
+/// one another by as many blocks as there are tiles along y's runs, by when the lines may have left L2; so those along x's runs go
+/// first where they are fewer by far. (148, 789, 1807) by (2,0,1) in bytes has 229 and 15: 0.64 of a copy's rate, and 0.86 with the 15
+/// first; of pairs between 1 to 2 and 1 to 3 as many lose as gain.
 pub(super) fn x_goes_first(of_y: usize, of_x: usize) -> bool {
-    (2..=FEW_TILES).contains(&of_x) && of_y > AT_WORK
+    (2..=64).contains(&of_x) && of_y >= (3 * of_x).max(64)
 }
+
+/// Bytes of y between tiles that share lines of x, above which L2 is not to keep what is written: x's lines are to stay.
+const NEAR: usize = 1 << 20;
 
 /// Steps of x by multiples of so many bytes are far: blocks that follow one another would read from the same channels of memory. 16×16×64×64×64
 /// by (4,2,0,3,1) takes 2 to 3 % less time for it.
@@ -556,6 +563,29 @@ mod tests {
                     assert_eq!(got, Some(&(from * size as i64)), "element {element} of {boxed:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn neighbours_along_x_follow_soon_or_find_their_lines() {
+        assert!(x_goes_first(229, 15) && x_goes_first(64, 2) && x_goes_first(300, 64));
+        assert!(
+            !x_goes_first(64, 64)
+                && !x_goes_first(63, 2)
+                && !x_goes_first(1000, 1)
+                && !x_goes_first(1000, 65)
+        );
+        for (shape, order, bytes, u_first, keep) in [
+            (&[8191, 8193][..], &[1, 0][..], (256, 512), 0, 0), // 64 tiles of y's runs are 2 MB
+            (&[24, 15, 61, 65, 45], &[4, 2, 0, 3, 1], (1024, 256), 0, 1),
+            (&[40_050, 977], &[1, 0], (256, 512), 1, 1),
+        ] {
+            let simple = simple(shape, order, 4);
+            let walk = Walk { dims: &simple.dims, x_size: 4, y_size: 4, x_phase: 0, y_phase: 0 };
+            let chain = chain_of_x(&simple.dims);
+            let take = takes(&walk, &chain, bytes.0, bytes.1);
+            let boxed = Boxed::new(&walk, &chain, take, Layout { words: false, skew: false }).unwrap();
+            assert_eq!((boxed.params.u_first, boxed.params.keep), (u_first, keep), "{shape:?}");
         }
     }
 
