@@ -54,22 +54,6 @@ impl Stream {
         let (low, high) = if index & 1 == 0 { (a, c) } else { (b, d) };
         if index & 2 == 0 { low } else { high }
     }
-
-    /// Words `index` to `index` + 3: one group where `index` is a multiple of 4, else two.
-    #[inline(always)]
-    pub const fn four_from(self, index: u64) -> [u32; 4] {
-        let [a, b, c, d] = self.four(index / 4);
-        let skew = index % 4;
-        if skew == 0 {
-            return [a, b, c, d];
-        }
-        let [e, f, g, _] = self.four(index / 4 + 1);
-        match skew {
-            1 => [b, c, d, e],
-            2 => [c, d, e, f],
-            _ => [d, e, f, g],
-        }
-    }
 }
 
 #[cfg(test)]
@@ -98,12 +82,7 @@ mod tests {
         let key = [0x89ab_cdef, 0x0123_4567];
         assert_eq!(stream.four(7 << 32 | 5), philox4x32_10([5, 7, 0x7654_3210, 0xfedc_ba98], key));
         for index in [0, 1, 2, 3, 4, 5, 6, 7, 1 << 33, (1 << 34) - 1, (1 << 34) - 2] {
-            let want: [u32; 4] = core::array::from_fn(|i| {
-                let at = index + i as u64;
-                stream.four(at / 4)[(at % 4) as usize]
-            });
-            assert_eq!(stream.four_from(index), want);
-            assert_eq!(stream.word(index), want[0]);
+            assert_eq!(stream.word(index), stream.four(index / 4)[(index % 4) as usize]);
         }
     }
 }

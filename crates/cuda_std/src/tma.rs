@@ -42,7 +42,8 @@ impl<T: Copy> Shared<T> {
     }
 
     /// Where `when` holds, starts to copy the box at element `index` to these coordinates, as part of the thread's present group. What
-    /// is beyond the tensor's end is not written.
+    /// is beyond the tensor's end is not written, but for the rest of a line's last 16 bytes: an H100 writes those as a whole, which the
+    /// checker does not follow. So lines are to have whole 16 bytes.
     ///
     /// # Safety
     /// The box is initialised, starts at a multiple of 128 bytes, every thread that wrote to it has called
