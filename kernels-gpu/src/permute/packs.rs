@@ -8,6 +8,7 @@ use core::ops::Range;
 use super::boxes::{Boxes, Tables};
 use super::part::set_part;
 use super::unit::Unit;
+use cuda_std::bits;
 use cuda_std::prelude::*;
 
 /// Makes packs of y from elements of x.
@@ -157,9 +158,20 @@ unsafe fn ends<F: Form, const LEVELS: usize>(
             // The run's own elements of the pack; a run of a single pack has it in front.
             let own = number.min(0).unsigned_abs()..end.saturating_sub(at).min(16) / bytes;
             if (own.start > 0 || at + 16 > end) && !(behind && last == 0) && own.start < own.end {
-                let held = Along::<LEVELS>::part::<F>(p, tables, staged, number.max(0) as u32, own.clone());
-                let (at, own) = (begin as usize * 16 + at as usize, own.start * bytes..own.end * bytes);
-                set_part(y, keep, at, F::pack(&held), own, bytes);
+                let number = number.max(0) as u32;
+                let (turns, rest) =
+                    if const { LEVELS == 1 } { (0, number) } else { p.period.div_rem(number) };
+                let staged = staged + if const { LEVELS == 1 } { 0 } else { turns * p.period_step };
+                // One half after the other: all elements at once would take registers of other blocks.
+                let (mut half, halves) = (0, bits::opaque(2));
+                while half < halves {
+                    let held = Along::<LEVELS>::half::<F>(p, tables, staged, rest, half, &own);
+                    let [first, second, ..] = F::pack(&held);
+                    let of_half = |element: u32| (element * bytes).saturating_sub(8 * half).min(8);
+                    let at = begin as usize * 16 + (at + 8 * half) as usize;
+                    set_part(y, keep, at, [first, second], of_half(own.start)..of_half(own.end), bytes);
+                    half += 1;
+                }
             }
             item += thread::block_dim_x();
         }
@@ -204,28 +216,29 @@ impl<const LEVELS: usize> Along<LEVELS> {
         if const { LEVELS == 1 } { self.at[0] + i as u32 * p.within[0].staged } else { self.at[i] }
     }
 
-    /// The elements `own` of a pack, of which the first is element `number` of the run; the others are any of these.
+    /// The elements of a pack's half as far as they are among its elements `own`; the others are any of these. The first of `own` has
+    /// entry `rest` of the table.
     ///
     /// # Safety
-    /// As [`Self::go`]; the run begins at word `staged` and has those elements.
+    /// As [`Self::go`]; places are counted from word `staged` on, and the run has those elements.
     #[inline(always)]
-    unsafe fn part<F: Form>(
+    unsafe fn half<F: Form>(
         p: &Boxes,
         tables: &Tables,
         staged: u32,
-        number: u32,
-        own: Range<u32>,
+        rest: u32,
+        half: u32,
+        own: &Range<u32>,
     ) -> [F::In; 16] {
-        let (turns, rest) = if const { LEVELS == 1 } { (0, number) } else { p.period.div_rem(number) };
-        let begin = staged + if const { LEVELS == 1 } { 0 } else { turns * p.period_step };
         let mut held = [F::In::ZERO; 16];
-        for i in 0..const { 16 / F::BYTES } {
-            let entry = rest + (i as u32).max(own.start).min(own.end - 1) - own.start;
+        let first = half * const { 8 / F::BYTES as u32 };
+        for i in 0..const { 8 / F::BYTES } {
+            let entry = rest + (first + i as u32).max(own.start).min(own.end - 1) - own.start;
             // SAFETY: the caller's contract; the table goes on for a pack's elements.
             held[i] = unsafe {
                 let along =
                     if const { LEVELS == 1 } { entry * p.within[0].staged } else { tables.along.get(entry) };
-                F::In::staged(begin + along)
+                F::In::staged(staged + along)
             };
         }
         held

@@ -1,11 +1,11 @@
-//! Part of a pack: few stores of 1 to 8 bytes, since each asks L2 for its sector, however little it writes of it.
+//! Part of eight bytes: few stores of 1 to 8 bytes, since each asks L2 for its sector, however little it writes of it.
 
 use core::ops::Range;
 
 use cuda_std::prelude::*;
 
-/// Writes the bytes `range` of a pack at byte `at` of y, a multiple of 16, by elements of `element` bytes and multiples of
-/// them: at most six stores where one for each byte were fifteen.
+/// Writes the bytes `range` of eight bytes at byte `at` of y, a multiple of 8, by elements of `element` bytes and multiples of
+/// them: at most four stores where one for each byte were eight.
 ///
 /// # Safety
 /// As [`GlobalMut::set`] for those bytes.
@@ -15,18 +15,17 @@ pub(super) unsafe fn set_part(
     y: GlobalMut<u8>,
     keep: Keep,
     at: usize,
-    pack: Pack,
+    words: [u32; 2],
     range: Range<u32>,
     element: u32,
 ) {
-    let mut part = Part { y, keep, at, pack, low: range.start, high: range.end };
+    let mut part = Part { y, keep, at, words, low: range.start, high: range.end };
     // SAFETY: the caller's contract.
     unsafe {
         // Up to a multiple of ever more bytes, then down by what is left.
         part.write::<1, true>(element);
         part.write::<2, true>(element);
         part.write::<4, true>(element);
-        part.write::<8, true>(element);
         part.write::<8, false>(element);
         part.write::<4, false>(element);
         part.write::<2, false>(element);
@@ -34,12 +33,12 @@ pub(super) unsafe fn set_part(
     }
 }
 
-/// What is left of it.
+/// What is left of them.
 struct Part {
     y: GlobalMut<u8>,
     keep: Keep,
     at: usize,
-    pack: Pack,
+    words: [u32; 2],
     low: u32,
     high: u32,
 }
@@ -59,8 +58,7 @@ impl Part {
             return;
         }
         let when = self.low + size <= self.high && (!UP || self.low & size != 0);
-        let [a, b, c, d] = self.pack;
-        let [first, second] = if self.low & 8 != 0 { [c, d] } else { [a, b] };
+        let [first, second] = self.words;
         let word = if self.low & 4 != 0 { second } else { first };
         let words = match SIZE {
             8 => [first, second],
