@@ -161,7 +161,7 @@ pub struct Boxes {
     pub apart: u32,
     /// 1 where tiles of U come before those of W among the digits.
     pub u_first: u32,
-    /// 1 where L2 is to keep what is written.
+    /// Of boxes by packs: 1 where L2 is to keep what is written.
     pub keep: u32,
     /// Fills the struct, which has no padding.
     pub unused: u32,

@@ -28,12 +28,12 @@ pub unsafe fn load_bits<T: Copy>(
     }
 }
 
-/// Seven rows of `count` packs of `x`, of which is written: of the first row the packs whose number i is odd, of the second the halves h of
+/// Eight rows of `count` packs of `x`, of which is written: of the first row the packs whose number i is odd, of the second the halves h of
 /// which i + h is odd, of the third the quarter i modulo 4; of the others, by stores that L2 is to keep where i is odd, all packs, the
-/// half i modulo 2, the quarter i modulo 4, and the first two bytes and the fifth.
+/// half i modulo 2, the quarter i modulo 4, the eighth i modulo 8, the byte i modulo 16.
 ///
 /// # Safety
-/// `x` has `count` packs, `y` seven times as many.
+/// `x` has `count` packs, `y` eight times as many.
 #[kernel(family = "probe", types = [u8, u16, u32, f16, bf16, f32], instances = [{ ; threads: 64 }])]
 pub unsafe fn store_parts<T: Copy>(x: Global<T>, y: GlobalMut<T>, count: u32) {
     let (number, count, per_pack) = (thread::index_1d() as usize, count as usize, 16 / size_of::<T>());
@@ -71,8 +71,15 @@ pub unsafe fn store_parts<T: Copy>(x: Global<T>, y: GlobalMut<T>, count: u32) {
         }
         // Elements of fewer bytes than a piece are one.
         let bytes = GlobalMut::<u8>::from_raw(y.raw());
-        bytes.set_piece_keeping::<2>(keep, true, 16 * (6 * count + number), [pack[0], 0]);
-        bytes.set_piece_keeping::<1>(keep, true, 16 * (6 * count + number) + 4, [pack[1], 0]);
+        let byte = |row: usize, at: usize| 16 * (row * count + number) + at;
+        for eighth in 0..8 {
+            let (when, half) = (number % 8 == eighth, pack[eighth / 2] >> (16 * (eighth % 2)));
+            bytes.set_piece_keeping::<2>(keep, when, byte(6, 2 * eighth), [half, 0]);
+        }
+        for at in 0..16 {
+            let (when, low) = (number % 16 == at, pack[at / 4] >> (8 * (at % 4)));
+            bytes.set_piece_keeping::<1>(keep, when, byte(7, at), [low, 0]);
+        }
     }
 }
 

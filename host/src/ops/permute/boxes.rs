@@ -282,7 +282,7 @@ impl Boxed {
         if u_first {
             digits.swap(0, 1);
         }
-        // What is written of lines that blocks share stays in L2 until all of it is there, unless lines of x would have to leave.
+        // What is written stays in L2 until all of a line is there, which blocks mostly share, unless lines of x would have to leave.
         let box_bytes_of_y = take.iter().product::<usize>() * walk.y_size;
         let between = digits[0].count.value() as usize * box_bytes_of_y;
         let keep = tiles_of_u < 2 || u_first || between < NEAR;
@@ -432,7 +432,7 @@ const MOST_SHARED: usize = 96 << 10;
 /// Whether, of so many tiles along the runs of y and along those of x, the latter go first. Tiles that share lines of x come after
 /// one another by as many blocks as there are tiles along y's runs, by when the lines may have left L2; so those along x's runs go
 /// first where they are fewer by far. (148, 789, 1807) by (2,0,1) in bytes has 229 and 15: 0.64 of a copy's rate, and 0.86 with the 15
-/// first; of pairs between 1 to 2 and 1 to 3 as many lose as gain.
+/// first; of pairs with fewer than three for one as many lose as gain.
 pub(super) fn x_goes_first(of_y: usize, of_x: usize) -> bool {
     (2..=64).contains(&of_x) && of_y >= (3 * of_x).max(64)
 }
@@ -568,7 +568,7 @@ mod tests {
 
     #[test]
     fn neighbours_along_x_follow_soon_or_find_their_lines() {
-        assert!(x_goes_first(229, 15) && x_goes_first(64, 2) && x_goes_first(300, 64));
+        assert!(x_goes_first(229, 15) && x_goes_first(64, 2) && x_goes_first(192, 64));
         assert!(
             !x_goes_first(64, 64)
                 && !x_goes_first(63, 2)
@@ -577,7 +577,8 @@ mod tests {
         );
         for (shape, order, bytes, u_first, keep) in [
             (&[8191, 8193][..], &[1, 0][..], (256, 512), 0, 0), // 64 tiles of y's runs are 2 MB
-            (&[24, 15, 61, 65, 45], &[4, 2, 0, 3, 1], (1024, 256), 0, 1),
+            (&[1000, 8193], &[1, 0], (256, 512), 0, 1),         // 8 tiles
+            (&[24, 15, 61, 65, 45], &[4, 2, 0, 3, 1], (1024, 256), 0, 1), // no tiles of their own along x's
             (&[40_050, 977], &[1, 0], (256, 512), 1, 1),
         ] {
             let simple = simple(shape, order, 4);
