@@ -31,6 +31,9 @@ pub struct Args {
     /// Time another library on the same cases in turn
     #[arg(long, value_name = "LIBRARY")]
     pub against: Option<Library>,
+    /// Have PyTorch compile every case, not only some of each operation; seconds for each
+    #[arg(long, requires = "against")]
+    pub compile_all: bool,
     /// The Python that has PyTorch
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     pub python: String,
@@ -98,12 +101,19 @@ mod tests {
     #[test]
     fn everything_can_be_chosen() {
         let line = "bench masked_softmax gelu --json --dtype f16,f32 --size 64 --quick --sweep --only x1024 --against \
-                    torch --python /opt/python --report r.html --device cuda:1 --budget 90";
+                    torch --compile-all --python /opt/python --report r.html --device cuda:1 --budget 90";
         let args = parse(line).unwrap();
         assert_eq!(args.ops, ["masked_softmax", "gelu"]);
         assert_eq!(args.dtype.iter().map(|t| t.dtype()).collect::<Vec<_>>(), [DType::F16, DType::F32]);
         assert_eq!((args.size, args.budget, args.against), (64, Some(90), Some(Library::Torch)));
-        for wrong in ["bench --dtype f64", "bench --size 0", "bench --against jax", "bench --budget -1"] {
+        assert!(args.compile_all);
+        for wrong in [
+            "bench --compile-all",
+            "bench --dtype f64",
+            "bench --size 0",
+            "bench --against jax",
+            "bench --budget -1",
+        ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

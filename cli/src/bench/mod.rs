@@ -92,6 +92,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         begun,
         budget: args.budget.map(Duration::from_secs),
         sweep: args.sweep,
+        compile_all: args.compile_all,
         printer: Printer::new(args.json, &cases),
         data: Data::new(&device),
         yardstick: f64::NAN,
@@ -166,6 +167,7 @@ struct Bench {
     begun: Instant,
     budget: Option<Duration>,
     sweep: bool,
+    compile_all: bool,
     printer: Printer,
     data: Data,
     /// In GB/s.
@@ -209,7 +211,7 @@ impl Bench {
             }
             let mut rows = self.time(device, case);
             let left = self.left().unwrap_or(ANSWER);
-            let compile = case.compile && left > COMPILING;
+            let compile = (case.compile || self.compile_all) && left > COMPILING;
             let limit = ANSWER.min(left + COMPILING);
             let planned = rows.first_mut().filter(|row| row.figures.is_some());
             if let (Some(row), Some(torch)) = (planned, &mut self.torch) {
