@@ -51,6 +51,8 @@ pub struct Boxed {
     pub skew: bool,
     pub blocks: u64,
     pub shared_bytes: usize,
+    /// Blocks that are to share a multiprocessor at most, where that is fewer than fit.
+    pub limit: Option<usize>,
     pub joins: Joins,
     /// Elements that boxes have room for, of each that there is.
     pub room: f64,
@@ -403,6 +405,7 @@ impl Boxed {
             },
             blocks,
             shared_bytes,
+            limit: None,
             joins: match begins {
                 SECTOR => Joins::Sectors,
                 PACK => Joins::Packs,

@@ -33,6 +33,8 @@ pub struct Explanation {
     pub threads: u32,
     /// See `blocks`.
     pub shared: usize,
+    /// Blocks that share a multiprocessor at most, where that is fewer than fit.
+    pub limit: Option<usize>,
     /// The types of numbers that count in a launch and that find its memory.
     pub index: &'static str,
     /// Bytes read and written, each once.
@@ -85,6 +87,7 @@ pub fn explain(x: &Desc, dims: &[isize], dtype: DType) -> Result<Explanation> {
             explanation.blocks = tiled.blocks.iter().product();
             explanation.threads = 128;
             explanation.shared = tiled.shared_bytes;
+            explanation.limit = tiled.limit();
         }
         Choice::Boxes(boxed) => {
             explanation.kernel = match boxed.way {
@@ -97,6 +100,7 @@ pub fn explain(x: &Desc, dims: &[isize], dtype: DType) -> Result<Explanation> {
             explanation.widths = [16, 16];
             explanation.blocks = boxed.blocks;
             explanation.shared = boxed.shared_bytes;
+            explanation.limit = boxed.limit;
         }
     }
     Ok(explanation)
@@ -114,6 +118,7 @@ impl Explanation {
             blocks: 0,
             threads: 256,
             shared: 0,
+            limit: None,
             index: "u32 within a launch, u64 for its places in memory",
             bytes,
             measured: None,
@@ -133,7 +138,11 @@ impl fmt::Display for Explanation {
             writeln!(f, "tile        {:?}, {} bytes of shared memory", self.tile, self.shared)?;
         }
         writeln!(f, "vectors     {} bytes in, {} bytes out", self.widths[0], self.widths[1])?;
-        writeln!(f, "blocks      {} of {} threads", self.blocks, self.threads)?;
+        write!(f, "blocks      {} of {} threads", self.blocks, self.threads)?;
+        match self.limit {
+            Some(limit) => writeln!(f, ", at most {limit} of a multiprocessor")?,
+            None => writeln!(f)?,
+        }
         writeln!(f, "index       {}", self.index)?;
         write!(f, "bytes       {}", self.bytes)?;
         match self.measured {
@@ -160,8 +169,12 @@ mod tests {
         assert_eq!((&matrix.extents[..], &matrix.strides[..]), (&[8192, 8192][..], &[1, 8192][..]));
         // Rows that are far powers of two apart.
         assert!(matrix.kernel.starts_with("turned"), "{matrix}");
+        assert!(matrix.limit.is_some_and(|limit| limit < 8), "{matrix}");
+        assert!(matrix.to_string().contains(" threads, at most "), "{matrix}");
+        let bytes = explained(&[8192, 8192], &[1, 0], DType::I8);
+        assert!(bytes.kernel.starts_with("tiles") && bytes.limit == Some(12), "{bytes}");
         let many = explained(&[64, 1024, 1024], &[0, 2, 1], DType::F32);
-        assert!(many.kernel.starts_with("tiles"), "{many}");
+        assert!(many.kernel.starts_with("tiles") && many.limit.is_none(), "{many}");
         // More tiles along the rows than a grid's second dimension has blocks.
         let tall = explained(&[4_300_000, 64], &[1, 0], DType::F32);
         assert!(tall.kernel.starts_with("tiles"), "{tall}");

@@ -9,6 +9,7 @@ use kernels_gpu::permute::{self as kernels, Boxes, Dim, Gather, MAX_DIMS, Tiles}
 
 use super::boxes::{Boxed, Way};
 use super::plan::{Choice, Plan, Request};
+use super::resident::reserved;
 use super::simplify::{self, Simple};
 use super::tiles::Tiled;
 use crate::dtype::DType;
@@ -53,7 +54,8 @@ fn bytes(x: &Tensor, y: &Tensor) -> Result<(Global<u8>, GlobalMut<u8>)> {
 fn tiles(tiled: &Tiled, size: usize, x: &Tensor, y: &Tensor) -> Result<()> {
     let (from, to) = bytes(x, y)?;
     let [along, across, others] = tiled.blocks;
-    let grid = Grid::xyz(along, across, others)?.shared(tiled.shared_bytes as u32);
+    let grid =
+        Grid::xyz(along, across, others)?.shared(reserved(x.device(), tiled.shared_bytes, tiled.limit()));
     let kernels: &'static [TileKernel] = match size {
         1 => kernels::tiled::kernels::<u8>(),
         2 => kernels::tiled::kernels::<u16>(),
@@ -69,7 +71,7 @@ fn tiles(tiled: &Tiled, size: usize, x: &Tensor, y: &Tensor) -> Result<()> {
 
 fn boxes(boxed: &Boxed, plan: &Plan, x: &Tensor, y: &Tensor) -> Result<()> {
     let (from, to) = bytes(x, y)?;
-    let grid = Grid::new(boxed.blocks)?.shared(boxed.shared_bytes as u32);
+    let grid = Grid::new(boxed.blocks)?.shared(reserved(x.device(), boxed.shared_bytes, boxed.limit));
     let kernel = box_kernel(boxed.way, plan);
     // SAFETY: x and y are what the plan was made of, with a block for each box. Memory is freed in the order of the
     // stream.

@@ -1,6 +1,7 @@
 //! Dimensions in another order, as contiguous tensors. See [`permute`](permute()).
 
 mod boxes;
+mod cost;
 mod explain;
 mod heads;
 mod in_place;
@@ -8,6 +9,7 @@ mod lanes;
 mod launch;
 mod plan;
 mod problem;
+mod resident;
 mod simplify;
 mod takes;
 mod tiles;

@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-use kernels_gpu::permute::Boxes;
-
-use super::boxes::{Boxed, Joins, Layout, THREADS, Way};
+use super::boxes::{Boxed, Layout, Way};
+use super::cost::{cost, with_best_limit};
 use super::simplify::{Dim, PACK, Simple, simplify, widen};
-use super::takes::{SECTOR, Walk, chain_of_x, takes};
+use super::takes::{Walk, chain_of_x, takes};
 use super::tiles::Tiled;
 use crate::dtype::DType;
 
@@ -118,93 +117,12 @@ fn candidates(request: &Request) -> (Simple, Vec<Choice>) {
     }
     let tiles = if from == to { Tiled::all(&walk) } else { Vec::new() };
     let tiles = tiles.into_iter().map(|tiled| (tiled.cost(), Choice::Tiles(Box::new(tiled))));
-    let boxes = boxes.into_iter().map(|boxed| (cost(&boxed), Choice::Boxes(Box::new(boxed))));
+    let boxes =
+        boxes.into_iter().map(with_best_limit).map(|(cost, boxed)| (cost, Choice::Boxes(Box::new(boxed))));
     let mut staged: Vec<(f64, Choice)> = tiles.chain(boxes).collect();
     staged.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     let staged = staged.into_iter().map(|(_, choice)| choice).collect();
     (simple, staged)
-}
-
-/// What a box costs, in the time that a copy of the same bytes takes. What a block does is counted. The figures that weigh it were
-/// fitted to what 2274 boxes took on an H200, to 9 %; those of whole parts were then tuned on an H100, by what boxes took that were
-/// chosen for 202 problems, of some 20 for each: 2.1 % more than the fastest on average, where the fit alone had 3.2. An H100's memory is
-/// slower for as many instructions, so that these weigh half.
-fn cost(boxed: &Boxed) -> f64 {
-    let Boxes { run_count, out_count, copies, turns, .. } = boxed.params;
-    let bytes = boxed.bytes as f64;
-    let (runs, outs, copies, turns) =
-        (run_count.size as f64, out_count.size as f64, copies.value() as f64, turns as f64);
-    let (run, out, warps, threads) = (boxed.run_bytes as f64, boxed.out_bytes as f64, 8.0, THREADS as f64);
-    let words = boxed.way == Way::Turned;
-
-    // Bytes that memory is asked for, of x beyond those that are needed, and of y where runs end: sectors that blocks write
-    // in part are worst.
-    let whole = boxed.x_aligned && boxed.run_bytes.is_multiple_of(SECTOR);
-    let sectors = run / 32.0
-        + if whole {
-            0.0
-        } else if boxed.x_aligned {
-            0.5
-        } else {
-            1.0
-        };
-    let read = runs * sectors * 32.0 / bytes - 1.0;
-    let ends = match boxed.joins {
-        Joins::Sectors => 0.11,
-        Joins::Packs => 5.0,
-        Joins::Beyond => 1.15,
-        Joins::Nowhere => 6.5,
-    };
-    let stores = match boxed.lanes.log {
-        0 => 1.07,
-        // Not where whole words are turned.
-        1 | 2 if words && boxed.per_word == 1 => 0.0,
-        1 => 0.19,
-        2 => 0.02,
-        _ => 0.0,
-    };
-    let memory = 1.0 + 0.21 * read + 32.0 * (0.21 / run + ends / out) + stores;
-
-    // Instructions of a block's warps: a turn of a warp, the places of its elements, copies, what tables have, ends of runs.
-    let loads = boxed.per_pack as f64;
-    let (turn, places) = match boxed.way {
-        Way::Turned => (22.0 + 1.5 * loads + 6.0 * boxed.per_word as f64, 0.0),
-        Way::Packs { levels } => {
-            let packing = if loads > 8.0 { 2.75 } else { 2.5 };
-            let repeated = if boxed.repeats { 0.3 } else { 1.0 };
-            (24.0 + packing * loads, if levels > 1 { (loads + 8.0) * repeated } else { 0.0 })
-        }
-    };
-    let copying = match copies <= threads {
-        true => (runs / (threads / copies).floor()).ceil() * warps,
-        false => runs * (copies / threads).ceil() * warps,
-    };
-    let rounds = (outs / threads).ceil() * (outs / 32.0).ceil().min(warps);
-    let parts = match boxed.joins {
-        Joins::Nowhere => 14.0 + 10.0 * loads,
-        Joins::Beyond => 14.0,
-        Joins::Sectors | Joins::Packs => 0.0,
-    };
-    let instructions = turns * (turn + 2.0 * places)
-        + copying * if words { 22.0 } else { 30.0 }
-        + rounds * 60.0
-        + (2.0 * outs / threads).ceil() * warps * parts
-        + 184.0 * warps;
-    // Cycles of shared memory.
-    let (conflicts, entries) = (boxed.lanes.conflicts as f64, boxed.lanes.entries as f64);
-    let cycles = turns * (loads * conflicts + 4.0 + places * entries) + runs * (copies / 8.0 + 0.5);
-    // A multiprocessor has 224 instructions of threads for each pack of 16 bytes while memory copies it, and 56 / 32 cycles.
-    let per_pack = 32.0 * 16.0 / bytes;
-    let (issue, shared) = (0.615 * instructions * per_pack / 224.0, 0.355 * cycles * per_pack / 56.0);
-    // They go on at the same time, but not quite.
-    let together =
-        [memory, issue, shared].map(|part: f64| part.powf(3.13)).iter().sum::<f64>().powf(1.0 / 3.13);
-
-    // Blocks of a multiprocessor hide one another's latency; large ones come and go in lumps, few leave multiprocessors idle.
-    let resident = (((227 << 10) / (boxed.shared_bytes + 1024)) as f64).min(8.0);
-    let waiting = 0.14 * (16_384.0 / (resident * bytes)) + 0.144 * (bytes / 16_384.0).sqrt();
-    let spread = 132.0 / boxed.blocks as f64;
-    together * boxed.room.sqrt() * (1.0 + waiting) * (1.0 + spread)
 }
 
 impl fmt::Display for Plan {
@@ -225,9 +143,10 @@ impl fmt::Display for Plan {
                     write!(f, " skewed")?;
                 }
                 let across = if boxed.lanes.apart { " apart" } else { "" };
+                let limit = boxed.limit.map(|limit| format!(" at most {limit}")).unwrap_or_default();
                 write!(
                     f,
-                    " {:?} run {} out {} shared {} lanes {}{across} {:?} conflicts {} busy {:.2} cost {:.3}",
+                    " {:?} run {} out {} shared {}{limit} lanes {}{across} {:?} conflicts {} busy {:.2} cost {:.3}",
                     boxed.take,
                     boxed.run_bytes,
                     boxed.out_bytes,
@@ -236,7 +155,7 @@ impl fmt::Display for Plan {
                     boxed.joins,
                     boxed.lanes.conflicts,
                     boxed.lanes.busy,
-                    cost(boxed),
+                    cost(boxed, boxed.limit),
                 )
             }
         }
