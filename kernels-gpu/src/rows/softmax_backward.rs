@@ -65,6 +65,7 @@ row_kernels!(
     [
         { LANES: 1, PACKS: 1; threads: 128, min_blocks: 4 },
         { LANES: 2, PACKS: 2; threads: 128, min_blocks: 4 },
+        { LANES: 8, PACKS: 1; threads: 128, min_blocks: 4 },
         { LANES: 8, PACKS: 2; threads: 128, min_blocks: 4 },
         { LANES: 16, PACKS: 2; threads: 128 },
         { LANES: 16, PACKS: 3; threads: 128 },
