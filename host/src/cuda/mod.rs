@@ -18,6 +18,7 @@ mod launch;
 mod memory;
 mod module;
 mod shape;
+pub(crate) mod shared;
 mod status;
 mod stream;
 mod tensor_map;

@@ -6,6 +6,7 @@ use kernels_gpu::attention_scores as kernels;
 
 use super::Request;
 use super::layout::{Layout, Starts};
+use crate::cuda::shared::blocks_that_fit;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::ops::masked_softmax::{self, Alignment, MaskForm};
@@ -16,9 +17,6 @@ const MAX_BLOCKS: u64 = (1 << 31) - 1;
 
 /// What a block does before its first tile, in tiles: it waits for its keys.
 const START: f64 = 1.0;
-
-/// Bytes of shared memory that a multiprocessor keeps for itself, of each block.
-const RESERVED: u32 = 1 << 10;
 
 /// Up to so many keys two steps are faster.
 const FEW_KEYS: usize = 64;
@@ -196,7 +194,7 @@ fn whole_rows(index: usize, shape: &Shape, layout: &Layout, target: Target) -> O
     if shared_bytes > target.shared_per_block {
         return None;
     }
-    let resident = (target.shared_per_sm / (shared_bytes + RESERVED)).min(shape.min_blocks.max(1)).max(1);
+    let resident = blocks_that_fit(target.shared_per_sm, shared_bytes).min(shape.min_blocks.max(1)).max(1);
     let slots = f64::from(target.sms * resident);
     let of_product = layout.queries.div_ceil(shape.rows);
     let blocks_of = |tiles: usize| of_product.div_ceil(tiles);

@@ -4,6 +4,7 @@ use super::launch::{divisor, launch_keys, token_params, token_slot};
 use super::problem::Problem;
 use super::{BACKWARD, Positions};
 use crate::aside::Aside;
+use crate::cuda::shared::share as share_of_shared;
 use crate::device::Device;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
@@ -31,8 +32,6 @@ const BLOCKS_BESIDE: usize = 6;
 /// Shared memory that they leave to the sort. Together they take the rest, and do not use it: a multiprocessor that runs only
 /// kernels without shared memory has none to give, and the sort's blocks would wait until it is idle.
 const SHARED_OF_SORT: u32 = 12 << 10;
-/// Shared memory that a block takes beside its own.
-const SHARED_OF_SYSTEM: u32 = 1 << 10;
 /// Sequences of a group at least, so that partial sums are few beside what is read.
 const LEAST_SEQUENCES: usize = 16;
 
@@ -322,9 +321,8 @@ impl Gradients {
         let beside = device.info().filter(|_| !device.same_stream(dwpe.device()));
         let most = beside.map(|gpu| (BLOCKS_BESIDE * gpu.sm_count as usize / groups.count).max(1));
         let blocks = most.map_or(blocks, |most| blocks.min(most));
-        let shared = beside.map_or(0, |gpu| {
-            (gpu.max_shared_per_sm - SHARED_OF_SORT) / BLOCKS_BESIDE as u32 - SHARED_OF_SYSTEM
-        });
+        let shared = beside
+            .map_or(0, |gpu| share_of_shared(gpu.max_shared_per_sm - SHARED_OF_SORT, BLOCKS_BESIDE as u32));
         let grid = Grid::xyz(blocks as u64, groups.count as u64, 1)?.early_if(false).shared(shared);
         // SAFETY: the tensors have the sizes of the problem; the grid has blocks for dwpe's units and the groups.
         unsafe { device.launch(kernel, grid, args)? };

@@ -7,6 +7,7 @@ use kernels_gpu::permute::{
 };
 
 use super::lanes::{Lanes, Shared};
+use super::order::{FAR, NEAR, x_goes_first};
 use super::simplify::PACK;
 use super::takes::{SECTOR, Walk, gcd};
 
@@ -432,21 +433,6 @@ impl Boxed {
 /// as short runs.
 const MOST_SHARED: usize = 96 << 10;
 
-/// Whether, of so many tiles along the runs of y and along those of x, the latter go first. Tiles that share lines of x come after
-/// one another by as many blocks as there are tiles along y's runs, by when the lines may have left L2; so those along x's runs go
-/// first where they are fewer by far. (148, 789, 1807) by (2,0,1) in bytes has 229 and 15: 0.64 of a copy's rate, and 0.86 with the 15
-/// first; of pairs with fewer than three for one as many lose as gain.
-pub(super) fn x_goes_first(of_y: usize, of_x: usize) -> bool {
-    (2..=64).contains(&of_x) && of_y >= (3 * of_x).max(64)
-}
-
-/// Bytes of y between tiles that share lines of x, above which L2 is not to keep what is written: x's lines are to stay.
-const NEAR: usize = 1 << 20;
-
-/// Steps of x by multiples of so many bytes are far: blocks that follow one another would read from the same channels of memory. 16×16×64×64×64
-/// by (4,2,0,3,1) takes 2 to 3 % less time for it.
-const FAR: usize = 1 << 20;
-
 /// Threads of a block.
 pub const THREADS: usize = 256;
 
@@ -571,13 +557,6 @@ mod tests {
 
     #[test]
     fn neighbours_along_x_follow_soon_or_find_their_lines() {
-        assert!(x_goes_first(229, 15) && x_goes_first(64, 2) && x_goes_first(192, 64));
-        assert!(
-            !x_goes_first(64, 64)
-                && !x_goes_first(63, 2)
-                && !x_goes_first(1000, 1)
-                && !x_goes_first(1000, 65)
-        );
         for (shape, order, bytes, u_first, keep) in [
             (&[8191, 8193][..], &[1, 0][..], (256, 512), 0, 0), // 64 tiles of y's runs are 2 MB
             (&[1000, 8193], &[1, 0], (256, 512), 0, 1),         // 8 tiles

@@ -7,6 +7,7 @@ mod heads;
 mod in_place;
 mod lanes;
 mod launch;
+mod order;
 mod plan;
 mod problem;
 mod resident;
