@@ -1,7 +1,7 @@
 //! How blocks share the shared memory of a multiprocessor.
 
 /// Bytes that a multiprocessor keeps for itself, of each block.
-const OF_SYSTEM: u32 = 1 << 10;
+pub(crate) const OF_SYSTEM: u32 = 1 << 10;
 /// What shared memory is handed out by.
 const UNIT: u32 = 128;
 

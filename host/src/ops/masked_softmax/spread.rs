@@ -1,6 +1,7 @@
 //! Rows spread over many blocks: how many blocks take a row, and how many rows go on side by side.
 
 use super::plan::Target;
+use crate::cuda::shared::{OF_SYSTEM, blocks_that_fit};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -22,9 +23,6 @@ const MAX_WORDS: u64 = 1 << 31;
 
 /// Static shared memory of a block, at most.
 const FIXED: u32 = 2 << 10;
-
-/// Shared memory of a multiprocessor that each block takes beside its own.
-const RESERVED: u32 = 1 << 10;
 
 /// What is looked at of an instance of `spread_row`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,9 +78,10 @@ impl Spread {
         let slice = packs.div_ceil(blocks).next_multiple_of(LINE).max(FEWEST);
         let blocks = packs.div_ceil(slice).max(1);
         let shared_bytes = shape.shared_bytes(slice);
-        let resident = (shared_bytes + FIXED + RESERVED) as usize * shape.min_blocks;
+        // One block can have all but what the system keeps of it.
+        let resident = blocks_that_fit(target.shared_bytes + OF_SYSTEM, shared_bytes + FIXED) as usize;
         let fits = slice <= shape.lanes * shape.packs
-            && resident <= target.shared_bytes as usize + RESERVED as usize
+            && resident >= shape.min_blocks
             && rows.saturating_mul(blocks as u64) < MAX_WORDS;
         let (blocks, slice, groups) = (blocks as u32, slice as u32, groups as u32);
         fits.then_some(Spread { blocks, slice, groups, shared_bytes })

@@ -11,6 +11,7 @@
 
 use super::plan::{Choice, Plan, Request, Side, Target};
 use super::tiles::{Cluster, Pace, Part, Read, Stay, Tile};
+use crate::cuda::shared::blocks_that_fit;
 
 /// Terms of a split are a multiple of every kernel's depth.
 const DEPTH: usize = 64;
@@ -53,9 +54,9 @@ const CLUSTERS: [f64; 4] = [1.0, 64.0 / 132.0, 30.0 / 132.0, 15.0 / 132.0];
 const EARLY: f64 = 20.0;
 
 impl Tile {
-    /// Whether a block has its shared memory: of a multiprocessor's, 1 KB is not to be had.
+    /// Whether a block has its shared memory.
     pub(super) fn fits(&self, target: Target) -> bool {
-        self.shared_bytes + 1024 <= target.shared_bytes
+        blocks_that_fit(target.shared_bytes, self.shared_bytes) > 0
     }
 
     /// `None` for splits without terms, and for partial sums that take too much memory.
