@@ -27,7 +27,7 @@ pub(crate) unsafe fn run<T: Float, Op: RowOp<T>, const LANES: usize, const PACKS
         let exchange = Exchange::<LANES, 3>::begin();
         let held = Held::<T, LANES, PACKS>::load::<Op>(operands, p, row, first);
         let known = Op::begin(operands, row.number);
-        let held = held.with_vectors::<Op>(operands, 0..PACKS);
+        let held = held.with_vectors(operands, 0..Op::VECTORS, 0..PACKS);
         let held = if const { Op::JOINS } { held.join::<Op>(operands, true, 0..PACKS) } else { held };
         let mine = Op::statistic(known, &held).over_lanes::<32>();
         let statistic = exchange

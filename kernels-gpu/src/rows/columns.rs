@@ -49,9 +49,10 @@ pub(super) const fn keeps_vectors<T: Float>(packed: usize, sums: usize, packs: u
     }
 }
 
-/// Whether a thread has registers for so many sums along the columns of so many packs.
+/// Whether a thread has registers for so many sums along the columns of so many packs. Rows of f32 without sums are not
+/// walked: held in registers they are faster.
 pub const fn sums_fit(sums: usize, packs: usize, per_pack: usize) -> bool {
-    sums * packs * per_pack <= 64 && packs * per_pack <= 32
+    (sums > 0 || per_pack == 8) && sums * packs * per_pack <= 64 && packs * per_pack <= 32
 }
 
 /// Sums of columns of a thread that leave registers for the vectors and more.

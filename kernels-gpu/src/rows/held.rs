@@ -88,13 +88,18 @@ impl<'a, T: Float, const LANES: usize, const PACKS: usize> Held<'a, T, LANES, PA
         Held { row, ..self }
     }
 
-    /// Loads the vectors' elements at the columns of some packs, and with the first of them of the loose elements.
+    /// Loads some vectors' elements at the columns of some packs, and with the first of them of the loose elements.
     ///
     /// # Safety
     /// As [`Held::load`].
     #[inline(always)]
-    pub unsafe fn with_vectors<Op: RowOp<T>>(mut self, operands: &Operands<T>, packs: Range<usize>) -> Self {
-        for vector in 0..Op::VECTORS {
+    pub unsafe fn with_vectors(
+        mut self,
+        operands: &Operands<T>,
+        vectors: Range<usize>,
+        packs: Range<usize>,
+    ) -> Self {
+        for vector in vectors {
             let is_given = self.p.given & (given::WEIGHT << vector) != 0;
             // SAFETY: a vector has an element for each column.
             unsafe {

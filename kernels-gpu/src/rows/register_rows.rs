@@ -13,6 +13,20 @@ pub const fn rows_per_block(lanes: usize, threads: u32) -> u32 {
     if lanes > 32 { 1 } else { threads / lanes as u32 }
 }
 
+/// How many of the vectors are in flight while the statistic is taken: as many as there are registers for, where several blocks
+/// share a multiprocessor. The others are read in halves when it is known.
+const fn early_vectors<T: Float, Op: RowOp<T>>(lanes: usize) -> usize {
+    if lanes < 512 || Op::WEIGHS {
+        Op::VECTORS
+    } else if lanes >= 1024 {
+        0
+    } else if Op::JOINS || Op::VECTORS < 1 {
+        Op::VECTORS
+    } else {
+        1
+    }
+}
+
 /// # Safety
 /// The operands match `p`, whose rows have at most `LANES·PACKS` whole packs; the grid covers the rows.
 #[inline(always)]
@@ -32,9 +46,8 @@ pub(crate) unsafe fn run<T: Float, Op: RowOp<T>, const LANES: usize, const PACKS
     unsafe {
         let held = Held::<T, LANES, PACKS>::load::<Op>(operands, p, row, lane);
         let known = Op::begin(operands, row.number);
-        // Vectors are in flight while the statistic is taken, where there are registers for them, and else read in halves.
-        let early = const { LANES < 1024 || Op::WEIGHS };
-        let held = if early { held.with_vectors::<Op>(operands, 0..PACKS) } else { held };
+        let early = const { early_vectors::<T, Op>(LANES) };
+        let held = held.with_vectors(operands, 0..early, 0..PACKS);
         let held = match const { (Op::JOINS, LANES < 1024) } {
             (false, _) => held,
             (true, true) => held.join::<Op>(operands, true, 0..PACKS),
@@ -48,12 +61,12 @@ pub(crate) unsafe fn run<T: Float, Op: RowOp<T>, const LANES: usize, const PACKS
             if const { LANES > 32 } { mine.over_block::<LANES>(0) } else { mine.over_lanes::<LANES>() };
         let leader = lane == 0 && number < p.rows;
         let total = Op::finish(operands, p, row.number, leader, known, statistic);
-        if early {
+        if early == Op::VECTORS {
             held.store::<Op>(operands.y, total, 0..PACKS);
         } else {
-            let held = held.with_vectors::<Op>(operands, 0..PACKS / 2);
+            let held = held.with_vectors(operands, early..Op::VECTORS, 0..PACKS / 2);
             held.store::<Op>(operands.y, total, 0..PACKS / 2);
-            let held = held.with_vectors::<Op>(operands, PACKS / 2..PACKS);
+            let held = held.with_vectors(operands, early..Op::VECTORS, PACKS / 2..PACKS);
             held.store::<Op>(operands.y, total, PACKS / 2..PACKS);
         }
     }

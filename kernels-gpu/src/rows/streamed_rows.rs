@@ -26,7 +26,11 @@ pub(crate) unsafe fn run<T: Float, Op: RowOp<T>, const LANES: usize, const PACKS
         // A row without packs has loose elements.
         while first == 0 || first < row.packs {
             let held = Held::<T, LANES, PACKS>::load::<Op>(operands, p, row, first + thread);
-            let held = if const { Op::WEIGHS } { held.with_vectors::<Op>(operands, 0..PACKS) } else { held };
+            let held = if const { Op::WEIGHS } {
+                held.with_vectors(operands, 0..Op::VECTORS, 0..PACKS)
+            } else {
+                held
+            };
             let held = if const { Op::JOINS } { held.join::<Op>(operands, false, 0..PACKS) } else { held };
             mine = mine.with(Op::statistic(known, &held));
             first += step;
@@ -35,8 +39,11 @@ pub(crate) unsafe fn run<T: Float, Op: RowOp<T>, const LANES: usize, const PACKS
         let total = Op::finish(operands, p, row.number, thread == 0, known, statistic);
         let mut first = 0;
         while first == 0 || first < row.packs {
-            let held = Held::<T, LANES, PACKS>::load::<Op>(operands, p, row, first + thread)
-                .with_vectors::<Op>(operands, 0..PACKS);
+            let held = Held::<T, LANES, PACKS>::load::<Op>(operands, p, row, first + thread).with_vectors(
+                operands,
+                0..Op::VECTORS,
+                0..PACKS,
+            );
             let held = if const { Op::JOINS } { held.join::<Op>(operands, true, 0..PACKS) } else { held };
             held.store::<Op>(operands.y, total, 0..PACKS);
             first += step;

@@ -27,7 +27,8 @@ pub(crate) unsafe fn run<T: Float, Op: RowOp<T>>(operands: &Operands<T>, p: &Par
         let mut first = 0;
         while first < row.loose {
             let held = Held::<T, LANES, 0>::load::<Op>(operands, p, row, first + lane);
-            let held = if const { Op::WEIGHS } { held.with_vectors::<Op>(operands, 0..0) } else { held };
+            let held =
+                if const { Op::WEIGHS } { held.with_vectors(operands, 0..Op::VECTORS, 0..0) } else { held };
             let held = if const { Op::JOINS } { held.join::<Op>(operands, false, 0..0) } else { held };
             mine = mine.with(Op::statistic(known, &held));
             first += (ELEMENTS * LANES) as u32;
@@ -36,8 +37,11 @@ pub(crate) unsafe fn run<T: Float, Op: RowOp<T>>(operands: &Operands<T>, p: &Par
         let total = Op::finish(operands, p, number, lane == 0, known, statistic);
         let mut first = 0;
         while first < row.loose {
-            let held = Held::<T, LANES, 0>::load::<Op>(operands, p, row, first + lane)
-                .with_vectors::<Op>(operands, 0..0);
+            let held = Held::<T, LANES, 0>::load::<Op>(operands, p, row, first + lane).with_vectors(
+                operands,
+                0..Op::VECTORS,
+                0..0,
+            );
             let held = if const { Op::JOINS } { held.join::<Op>(operands, true, 0..0) } else { held };
             held.store::<Op>(operands.y, total, 0..0);
             first += (ELEMENTS * LANES) as u32;

@@ -1,7 +1,5 @@
 //! Whether rows are walked, by which instance, and by how many blocks. Pure arithmetic.
 
-use std::ops::RangeInclusive;
-
 use super::plan::{Cut, RowShape};
 use kernels_gpu::rows::{
     bundles, classes, is_roomy, side_by_side, sums_fit, sums_fit_clusters, takes_third, walked_shared_bytes,
@@ -12,9 +10,8 @@ use kernels_gpu::rows::{
 /// which is dear for small ones.
 const ROWS: usize = 4;
 const RAGGED_ROWS: usize = 12;
-/// Packs of the rows without sums that are walked whatever their type, and up to which those of 16 bits are.
-const LONG_ROWS: RangeInclusive<usize> = 1025..=2048;
-const SHORT_ROW: usize = 512;
+/// Most packs of rows of whole packs without sums that are walked.
+const SHORT_ROW: usize = 28;
 /// Blocks of a grid for few rows.
 const FEW_BLOCKS: usize = 264;
 /// Rows that are added up along columns in a block, so that partial sums are few beside what is read; fewer where the grid would
@@ -103,7 +100,7 @@ impl Walk {
     pub fn blocks(&self, shape: WalkShape) -> usize {
         let in_turn = self.rows.div_ceil(shape.side_by_side());
         if self.sums == 0 {
-            let rows = if shape.packed || self.per_pack == 4 { ROWS } else { RAGGED_ROWS };
+            let rows = if shape.packed { ROWS } else { RAGGED_ROWS };
             return in_turn.div_ceil(rows).max(in_turn.min(FEW_BLOCKS)).next_multiple_of(self.classes());
         }
         let of_cluster = shape.cluster as usize;
@@ -163,13 +160,11 @@ impl Walk {
             && shape.shared_bytes(self.inputs) + scratch <= shared
     }
 
-    /// Whether walking is faster than holding rows in registers. Without sums the vectors gain: those of long rows, of rows
-    /// that are not aligned where elements are small, since each takes a load there, and of a few columns where threads have few
-    /// packs at a time.
+    /// Whether walking is faster than holding rows in registers. Without sums the vectors of 16-bit rows gain: of those that
+    /// are not aligned, since each element takes a load there, and of a few columns, which no instance for registers fits well.
     fn pays(&self, WalkShape { packed, shape, .. }: WalkShape) -> bool {
-        let (packs, small) = (self.packs(), self.per_pack == 8);
-        let of_these = small && (!packed || packs <= SHORT_ROW) || LONG_ROWS.contains(&packs);
-        2 * packs > shape.lanes * shape.packs && of_these
+        let of_these = self.per_pack == 8 && (!packed || self.packs() <= SHORT_ROW);
+        2 * self.packs() > shape.lanes * shape.packs && of_these
     }
 
     /// Most whole packs of a row, wherever it begins.
@@ -317,13 +312,11 @@ mod tests {
     #[test]
     fn without_sums_an_instance_is_half_filled_at_least() {
         let forward = |cols, per_pack| Walk { sums: 0, inputs: 1, per_pack, ..walk(cols) };
-        assert_eq!(instance(forward(128, 8)), None);
-        assert_eq!(instance(forward(136, 8)), Some(0));
-        assert_eq!(instance(forward(8192, 8)), None);
-        assert_eq!(instance(forward(8200, 8)), Some(2));
-        assert_eq!((instance(forward(137, 8)), instance(forward(125, 4))), (Some(3), None));
-        // Of f32 long ones.
-        assert_eq!([4096, 8192].map(|cols| instance(forward(cols, 4))), [None, Some(2)]);
+        let of_packs = [128, 136, 224, 232, 4096, 16_384].map(|cols| instance(forward(cols, 8)));
+        assert_eq!(of_packs, [None, Some(0), Some(0), None, None, None]);
+        assert_eq!([65, 137, 1023].map(|cols| instance(forward(cols, 8))), [None, Some(3), None]);
+        // Of f32 none.
+        assert_eq!([100, 125, 4096, 8191, 8192].map(|cols| instance(forward(cols, 4))), [None; 5]);
     }
 
     #[test]
