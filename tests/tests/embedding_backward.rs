@@ -92,6 +92,9 @@ on_each_device! {
             (Text::Frequent, [11, 70, 24, 9]),
             (Text::Even, [4, 9, 260, 3]),
             (Text::Even, [19, 9, 260, 3]),
+            // As many pieces behind the first as a warp looks at, and more.
+            (Text::One, [3, 11 * piece, 4, 2]),
+            (Text::One, [1, 34 * piece + 5, 5, 1]),
         ];
         for (i, (text, [sequences, steps, cols, words])) in shapes.into_iter().enumerate() {
             for (j, dtype) in DTYPES.into_iter().enumerate() {
@@ -210,6 +213,30 @@ on_each_device! {
                 _ => "embedding_backward: `tokens[1]` must be in 0..=2, got 7",
             };
             assert_eq!(done.unwrap_err().to_string(), want, "{words} rows of {cols} columns, {steps} steps");
+        }
+        Ok(())
+    }
+}
+
+on_each_device! {
+    fn a_table_of_which_few_rows_are_chosen_is_zeros_else(device: &Device) -> Result<()> {
+        // More of the table than a stream beside the sort is worth, with positions and without.
+        for (dtype, [words, cols], count) in
+            [(DType::F32, [1500, 768], 300), (DType::BF16, [3001, 712], 129), (DType::F16, [40_000, 57], 999)]
+        {
+            let mut random = Random::new(cols as u64);
+            let ids = Text::Frequent.tokens(count, words, &mut random);
+            let tokens = tokens_of(device, DType::U32, &[3, count / 3], &ids)?;
+            let dy = Layout::Dense.random(device, dtype, [count, cols], (-1.0, 1.0), &mut random)?;
+            let dy = dy.reshape(&[3, count / 3, cols])?;
+            let wte = Tensor::zeros(device, dtype, &[words, cols])?;
+            let wpe = Tensor::zeros(device, dtype, &[count, cols])?;
+            check(&tokens, &dy, &wte, (&wpe, 2), &format!("{dtype} {words}x{cols}"))?;
+            let alone = poisoned(device, dtype, wte.shape(), POISON)?;
+            ops::embedding_backward_into(&tokens, &dy, &wte, None, &alone, None)?;
+            let positions = Some(Positions::new(&wpe));
+            let (beside, _) = ops::embedding_backward(&tokens, &dy, &wte, positions)?;
+            assert_same(&alone.to_f64()?, &beside.to_f64()?, "without positions");
         }
         Ok(())
     }

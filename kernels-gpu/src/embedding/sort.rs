@@ -8,9 +8,10 @@
 //! 3. `scatter`: to each key its place, from both and its rank among the tile's.
 //!
 //! `make_keys` makes the keys, and records tokens that have no row; their key is V, so they come last and belong to no
-//! row. `bounds` finds where the tokens of each row begin.
+//! row. It also marks the rows that are chosen: what is left of the table can become zeros long before the tokens are sorted.
 
 use super::tokens::{Tokens, record};
+use cuda_std::atomic::{Ordering, Scope};
 use cuda_std::prelude::*;
 
 /// Threads of a block.
@@ -39,16 +40,19 @@ pub struct Pass {
 }
 cuda_std::plain_parameter!(Pass);
 
-/// The key of each token: the token, or V for one that has no row.
+/// The key of each token: the token, or V for one that has no row. Where `marking` is not 0, `marks[row]` = 1 for the rows that are chosen.
 ///
 /// # Safety
-/// `tokens` are as `p` says and have `count`; `keys` has room for them, `fault` is one word, the grid covers them.
+/// `tokens` are as `p` says and have `count`; `keys` has room for them, and `marks` for V if there is marking; `fault` is one
+/// word. The grid covers the tokens.
 #[kernel(family = "embedding", instances = [{ ; threads: 256 }])]
 pub unsafe fn make_keys(
     tokens: Global<u32>,
     keys: GlobalMut<u32>,
+    marks: GlobalMut<u32>,
     fault: GlobalMut<u64>,
     count: u32,
+    marking: u32,
     p: Tokens,
 ) {
     let number = thread::index_1d() as u32;
@@ -58,6 +62,8 @@ pub unsafe fn make_keys(
             let token = p.read(tokens, number);
             if !token.valid {
                 record(fault, number, token.value);
+            } else if marking != 0 {
+                marks.atomic_store(token.value as usize, 1, Ordering::Relaxed, Scope::Device);
             }
             keys.set(number as usize, if token.valid { token.value } else { p.vocabulary } as u32);
         }
@@ -146,29 +152,6 @@ pub unsafe fn scatter(
                 sorted_indices.set(place as usize, index);
             }
         }
-    }
-}
-
-/// `starts[v]` = how many of the sorted keys are below v.
-///
-/// # Safety
-/// `keys` has `count` elements, `starts` `rows`; the grid covers the rows.
-#[kernel(family = "embedding", instances = [{ ; threads: 256 }])]
-pub unsafe fn bounds(keys: Global<u32>, starts: GlobalMut<u32>, count: u32, rows: u32) {
-    let row = thread::index_1d() as u32;
-    if row < rows {
-        let (mut low, mut high) = (0, count);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            // SAFETY: `middle` is below `count`.
-            if unsafe { keys.get(middle as usize) } < row {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        // SAFETY: the caller's contract.
-        unsafe { starts.set(row as usize, low) };
     }
 }
 

@@ -4,8 +4,9 @@
 //! cut. `sum_pieces`: a piece is PIECE sorted tokens, whichever rows they belong to, and a warp sums a strip of columns
 //! of it from its first token to its last. A run that lies within the piece is a row of dwte, which it writes. Of a run
 //! that goes on beyond it writes the partial sum in f32: partials [pieces, 2, cols], first that of the run that began
-//! before the piece, then that of the run that begins in it. `finish_rows`: a row whose run was cut adds up its partial
-//! sums, from the first piece to the last; one that no token chose becomes zeros.
+//! before the piece, then that of the run that begins in it. `finish_runs`: where a run that goes on begins, its partial
+//! sums are added up, from the first piece to the last. `zero_rows`: the rows that no token chose, which
+//! `make_keys` has marked; of a large table most of what is written, beside all the rest.
 //!
 //! The order of additions depends on the tokens alone: the same input gives the same bits.
 
@@ -17,13 +18,15 @@ use cuda_std::prelude::*;
 pub const PIECE: u32 = 64;
 /// Elements of a lane where rows are not whole packs.
 pub const SUM_ELEMENTS: usize = 4;
-/// Rows that a warp finishes: most are zeros, and a warp for one store each is soon done, but takes its time to begin. They lie far
-/// apart, since the rows of frequent tokens, which take long, are often neighbours.
-pub const FINISHED: u32 = 4;
-/// Warps of a block.
+/// Warps of a block, and of one that writes zeros: these have few, as what else runs on their multiprocessors waits behind their stores.
 const WARPS: u32 = 4;
+const ZERO_WARPS: u32 = 32;
+/// Strips of zeros of a warp at a time.
+pub const ZERO_STRIPS: u32 = 4;
 /// Loads of a thread in flight.
 const DEPTH: u32 = 4;
+/// And of one that adds up partial sums, of which a frequent token has many.
+const FINISH_DEPTH: u32 = 8;
 const _: () = assert!(PIECE.is_multiple_of(warp::SIZE) && warp::SIZE.is_multiple_of(DEPTH));
 
 /// What a launch of either kernel covers.
@@ -36,7 +39,7 @@ pub struct Sums {
     pub rows: u32,
     /// Columns.
     pub cols: u32,
-    /// Strips of all pieces, or of all groups of rows: a warp each.
+    /// Strips of all pieces, or of all rows.
     pub strips: u32,
     /// Strips of one.
     pub per_row: Divisor,
@@ -78,35 +81,55 @@ pub unsafe fn sum_pieces_elements<T: Float>(
     unsafe { sum_pieces::<T, Elements<SUM_ELEMENTS>>(keys, indices, dy, dwte, partials, &p) }
 }
 
-/// Writes the rows that `sum_pieces` has not; packs.
+/// Writes the rows whose runs were cut; packs.
 ///
 /// # Safety
-/// `starts` has where the run of each row begins, and where the last ends; strips are those of [`FINISHED`] rows; the rest as
-/// [`sum_pieces_packs()`](fn@sum_pieces_packs).
-#[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 128, min_blocks: 8 }])]
-pub unsafe fn finish_rows_packs<T: Float>(
-    starts: Global<u32>,
+/// `keys` are the sorted tokens, `partials` what [`sum_pieces_packs()`](fn@sum_pieces_packs) wrote; the grid has a warp for each strip,
+/// and the rest is as there.
+#[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 128 }])]
+pub unsafe fn finish_runs_packs<T: Float>(
+    keys: Global<u32>,
     partials: Global<f32>,
     dwte: GlobalMut<T>,
     p: Sums,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { finish_rows::<T, Packs>(starts, partials, dwte, &p) }
+    unsafe { finish_runs::<T, Packs>(keys, partials, dwte, &p) }
 }
 
-/// Writes the rows that `sum_pieces` has not; elements.
+/// Writes the rows whose runs were cut; elements.
 ///
 /// # Safety
-/// As [`finish_rows_packs()`](fn@finish_rows_packs).
+/// As [`finish_runs_packs()`](fn@finish_runs_packs).
 #[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 128 }])]
-pub unsafe fn finish_rows_elements<T: Float>(
-    starts: Global<u32>,
+pub unsafe fn finish_runs_elements<T: Float>(
+    keys: Global<u32>,
     partials: Global<f32>,
     dwte: GlobalMut<T>,
     p: Sums,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { finish_rows::<T, Elements<SUM_ELEMENTS>>(starts, partials, dwte, &p) }
+    unsafe { finish_runs::<T, Elements<SUM_ELEMENTS>>(keys, partials, dwte, &p) }
+}
+
+/// Writes zeros in the rows that no token chose; packs.
+///
+/// # Safety
+/// `marks` is not 0 for the others, dwte has `p.rows`; strips are those of the rows, the grid is any.
+#[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 1024 }])]
+pub unsafe fn zero_rows_packs<T: Float>(marks: Global<u32>, dwte: GlobalMut<T>, p: Sums) {
+    // SAFETY: the caller's contract.
+    unsafe { zero_rows::<T, Packs>(marks, dwte, &p) }
+}
+
+/// Writes zeros in the rows that no token chose; elements.
+///
+/// # Safety
+/// As [`zero_rows_packs()`](fn@zero_rows_packs).
+#[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 1024 }])]
+pub unsafe fn zero_rows_elements<T: Float>(marks: Global<u32>, dwte: GlobalMut<T>, p: Sums) {
+    // SAFETY: the caller's contract.
+    unsafe { zero_rows::<T, Elements<SUM_ELEMENTS>>(marks, dwte, &p) }
 }
 
 /// Where a piece's partial sum of a column is: of the run from before it, or of the one that begins in it.
@@ -189,67 +212,160 @@ unsafe fn sum_pieces<T: Float, U: Unit<T>>(
 }
 
 #[inline(always)]
-unsafe fn finish_rows<T: Float, U: Unit<T>>(
-    starts: Global<u32>,
+unsafe fn finish_runs<T: Float, U: Unit<T>>(
+    keys: Global<u32>,
     partials: Global<f32>,
     dwte: GlobalMut<T>,
     p: &Sums,
 ) {
-    let Some((first, column)) = strip::<T, U>(p) else { return };
-    let apart = p.rows.div_ceil(FINISHED);
-    // SAFETY: the caller's contract.
+    let (lane, warp) = (warp::lane_id(), warp::warp_id());
+    // A block's strips lie far apart: those of a long run come to different ones.
+    let strip_of = |warp: u32| thread::block_idx_x() + warp * thread::grid_dim_x();
+    // SAFETY: the caller's contract; columns beyond the last are not accessed. Every piece of a run that was cut has
+    // written its partial sum. Shared memory is written and read between barriers.
     unsafe {
-        // All in flight at once.
-        let mut runs = [[0; 2]; FINISHED as usize];
-        for i in 0..FINISHED {
-            let row = (first + i * apart).min(p.rows - 1) as usize;
-            runs[i as usize] = [starts.get(row), starts.get(row + 1)];
+        let lengths = shared_array!(embedding_pieces_of_runs: [u32; 4]);
+        let of_warps = shared_array!(embedding_sums_of_warps: [f32; 1024]);
+        let (piece, within) = p.per_row.div_rem(strip_of(warp));
+        let (key, length) = cut_run(keys, p, if strip_of(warp) < p.strips { piece } else { p.tokens });
+        if lane == 0 {
+            lengths.set(warp, length);
         }
-        for i in 0..FINISHED {
-            let row = first + i * apart;
-            if row < p.rows {
-                finish_row::<T, U>(runs[i as usize], partials, dwte, p, row, column);
+        if length > 0 && length <= FINISH_DEPTH {
+            let column = U::column(within, lane);
+            let left = p.cols.saturating_sub(column);
+            let mut sums = U::load_partials(partials, left, partial(p, piece, false, column));
+            add_partials::<T, U>(&mut sums, partials, p, [piece + 1, piece + 1 + length], column);
+            U::store(dwte, left, key as usize * p.cols as usize + column as usize, sums);
+        }
+        thread::sync_threads();
+        for run in 0..WARPS {
+            let length = lengths.get(run);
+            if length > FINISH_DEPTH {
+                // Each warp has some of the pieces that the run began before, one behind the other.
+                let (piece, within) = p.per_row.div_rem(strip_of(run));
+                let column = U::column(within, lane);
+                let left = p.cols.saturating_sub(column);
+                let of_warp = length.div_ceil(WARPS);
+                let first = (piece + 1 + warp * of_warp).min(piece + 1 + length);
+                let end = (first + of_warp).min(piece + 1 + length);
+                let mut sums = [0.0; 8];
+                if warp == 0 {
+                    sums = U::load_partials(partials, left, partial(p, piece, false, column));
+                }
+                add_partials::<T, U>(&mut sums, partials, p, [first, end], column);
+                for j in 0..U::COUNT {
+                    of_warps.set((warp * 8 + j as u32) * warp::SIZE + lane, sums[j]);
+                }
+                thread::sync_threads();
+                if warp == 0 {
+                    for other in 1..WARPS {
+                        for j in 0..U::COUNT {
+                            sums[j] += of_warps.get((other * 8 + j as u32) * warp::SIZE + lane);
+                        }
+                    }
+                    let key = keys.get((piece * PIECE + PIECE - 1) as usize);
+                    U::store(dwte, left, key as usize * p.cols as usize + column as usize, sums);
+                }
+                thread::sync_threads();
             }
         }
     }
 }
 
-/// Writes a strip of a row whose tokens are the sorted ones from `start` to `end`, if `sum_pieces` has not.
+/// Adds partial sums of pieces that a run began before, from one up to another.
+///
+/// # Safety
+/// The pieces have written them.
 #[inline(always)]
-unsafe fn finish_row<T: Float, U: Unit<T>>(
-    [start, end]: [u32; 2],
+unsafe fn add_partials<T: Float, U: Unit<T>>(
+    sums: &mut [f32; 8],
     partials: Global<f32>,
-    dwte: GlobalMut<T>,
     p: &Sums,
-    row: u32,
+    [mut at, end]: [u32; 2],
     column: u32,
 ) {
     let left = p.cols.saturating_sub(column);
-    // SAFETY: the caller's contract; columns beyond the last are not accessed. Every piece of a run that was cut has
-    // written its partial sum.
-    unsafe {
-        let mut sums = [0.0; 8];
-        if start < end {
-            let (first, last) = (start / PIECE, (end - 1) / PIECE);
-            if first == last {
-                return; // within a piece
-            }
-            sums = U::load_partials(partials, left, partial(p, first, false, column));
-            let mut piece = first + 1;
-            while piece <= last {
-                let mut parts = [[0.0; 8]; DEPTH as usize];
-                for i in 0..DEPTH {
-                    let left = if piece + i <= last { left } else { 0 };
-                    parts[i as usize] = U::load_partials(partials, left, partial(p, piece + i, true, column));
-                }
-                for i in 0..DEPTH as usize {
-                    for j in 0..U::COUNT {
-                        sums[j] += parts[i][j]; // what is not there adds 0
-                    }
-                }
-                piece += DEPTH;
+    while at < end {
+        let mut parts = [[0.0; 8]; FINISH_DEPTH as usize];
+        for i in 0..FINISH_DEPTH {
+            let left = if at + i < end { left } else { 0 };
+            // SAFETY: the caller's contract.
+            parts[i as usize] = unsafe { U::load_partials(partials, left, partial(p, at + i, true, column)) };
+        }
+        for i in 0..FINISH_DEPTH as usize {
+            for j in 0..U::COUNT {
+                sums[j] += parts[i][j]; // what is not there adds 0
             }
         }
-        U::store(dwte, left, row as usize * p.cols as usize + column as usize, sums);
+        at += FINISH_DEPTH;
+    }
+}
+
+/// The key of the run that begins in a piece and goes on beyond, and in how many pieces behind it; in none if there is no such run, of a row.
+///
+/// # Safety
+/// All lanes of the warp call; `keys` are the sorted tokens.
+#[inline(always)]
+unsafe fn cut_run(keys: Global<u32>, p: &Sums, piece: u32) -> (u32, u32) {
+    let (start, end) = (piece as u64 * PIECE as u64, piece as u64 * PIECE as u64 + PIECE as u64);
+    if end >= p.tokens as u64 {
+        return (0, 0);
+    }
+    // SAFETY: the caller's contract.
+    unsafe {
+        let key = keys.get(end as usize - 1);
+        let goes_on = keys.get(end as usize) == key;
+        let began_before = start > 0 && keys.get(start as usize - 1) == key;
+        if !goes_on || began_before || key >= p.rows {
+            return (0, 0);
+        }
+        (key, last_piece(keys, key, piece, p.tokens.div_ceil(PIECE)) - piece)
+    }
+}
+
+/// The last of the pieces that have tokens of the run that begins in `piece`: each lane looks at where one of 32 begins.
+///
+/// # Safety
+/// All lanes of the warp call; `keys` are sorted, and enough for so many pieces.
+#[inline(always)]
+unsafe fn last_piece(keys: Global<u32>, key: u32, piece: u32, pieces: u32) -> u32 {
+    let (mut low, mut high) = (piece, pieces);
+    while high - low > 1 {
+        let stride = (high - low).div_ceil(warp::SIZE);
+        let at = low + warp::lane_id() * stride;
+        // SAFETY: the piece is one of them, and not empty.
+        let has_run = at == low || at < high && unsafe { keys.get((at * PIECE) as usize) } == key;
+        let votes = warp::warp_vote_ballot(warp::FULL, has_run);
+        low += (votes.trailing_ones() - 1) * stride;
+        high = high.min(low + stride);
+    }
+    low
+}
+
+#[inline(always)]
+unsafe fn zero_rows<T: Float, U: Unit<T>>(marks: Global<u32>, dwte: GlobalMut<T>, p: &Sums) {
+    let mut first = (thread::block_idx_x() * ZERO_WARPS + warp::warp_id()) * ZERO_STRIPS;
+    while first < p.strips {
+        let mut chosen = [0; ZERO_STRIPS as usize];
+        // SAFETY: the caller's contract; of strips beyond the last nothing is written, nor of columns.
+        unsafe {
+            // All in flight at once.
+            for i in 0..ZERO_STRIPS as usize {
+                let (row, _) = p.per_row.div_rem(first + i as u32);
+                chosen[i] = marks.get(row.min(p.rows - 1) as usize);
+            }
+            for i in 0..ZERO_STRIPS {
+                let (row, within) = p.per_row.div_rem(first + i);
+                let column = U::column(within, warp::lane_id());
+                let left = if first + i < p.strips && chosen[i as usize] == 0 {
+                    p.cols.saturating_sub(column)
+                } else {
+                    0
+                };
+                U::store(dwte, left, row as usize * p.cols as usize + column as usize, [0.0; 8]);
+            }
+        }
+        first += thread::grid_dim_x() * ZERO_WARPS * ZERO_STRIPS;
     }
 }

@@ -15,16 +15,15 @@ use crate::ops::masked_softmax::Described;
 use crate::ops::pointwise::{check_output, same, with_float};
 use crate::ops::views::read;
 use crate::tensor::{Desc, Tensor};
-use cuda_std::kernel::Kernel;
 use cuda_std::{Float, Global, warp};
 use kernels_gpu::embedding::{
-    self as kernels, DIGIT_BITS, DIGITS, FEW, FEW_ELEMENTS, FINISHED, FewSums, PIECE, Pass, PositionSums,
-    SUM_ELEMENTS, Sums, TILE,
+    self as kernels, DIGIT_BITS, DIGITS, FEW, FEW_ELEMENTS, FewSums, PIECE, Pass, PositionSums, SUM_ELEMENTS,
+    Sums, TILE, ZERO_STRIPS,
 };
 
 /// Threads that are wanted for the sums of positions. A constant, since the order of additions depends on it.
 const POSITION_THREADS: usize = 1 << 18;
-/// Bytes of dy from which on the positions' sums take longer than another stream costs.
+/// Bytes of dy and of dwte from which on the positions' sums and the zeros take longer than another stream costs.
 const BESIDE_BYTES: usize = 4 << 20;
 /// Blocks of the positions' sums on a multiprocessor beside the sort. More would leave no registers to the sort's blocks; and
 /// all of them run from the start, since a GPU begins no other kernel's blocks before it has begun those of the one ahead.
@@ -32,6 +31,10 @@ const BLOCKS_BESIDE: usize = 6;
 /// Shared memory that they leave to the sort. Together they take the rest, and do not use it: a multiprocessor that runs only
 /// kernels without shared memory has none to give, and the sort's blocks would wait until it is idle.
 const SHARED_OF_SORT: u32 = 12 << 10;
+/// Blocks that write zeros beside the sort, of so many multiprocessors: each has one of its own, and the sort the others, as loads wait behind
+/// all the stores of their multiprocessor.
+const ZEROING: u32 = 72;
+const MULTIPROCESSORS: u32 = 132;
 /// Sequences of a group at least, so that partial sums are few beside what is read.
 const LEAST_SEQUENCES: usize = 16;
 
@@ -148,17 +151,25 @@ impl Gradients {
             if self.are_few(dwte, dwpe) {
                 return self.sum_few::<T>(tokens, starts.as_ref(), &dy, dwte, dwpe);
             }
-            let Some(dwpe) = dwpe.filter(|dwpe| !dwpe.is_empty()) else {
-                return self.sum_rows::<T>(tokens, &dy, dwte, None);
-            };
-            let groups = self.position_groups::<T>(starts.is_some(), &dy, dwpe)?;
+            let dwpe = dwpe.filter(|dwpe| !dwpe.is_empty());
+            let groups = dwpe.map(|dwpe| self.position_groups::<T>(starts.is_some(), &dy, dwpe)).transpose()?;
             let device = tokens.device();
-            // The sort is many short launches, one behind the other: beside it there is room for the positions.
-            let worth_it = dy.len() * dy.dtype().size() >= BESIDE_BYTES && !dwte.is_empty();
-            let beside = if worth_it { device.aside()? } else { None };
+            let marks = Tensor::zeros(device, DType::U32, &[self.problem.vocabulary])?;
+            let keys = launch_keys(BACKWARD, &self.problem, tokens, Some(&marks))?;
+            // The sort is many short launches, one behind the other: beside it there is room for the positions, and for zeros.
+            let [of_dy, of_dwte] = [&dy, dwte].map(|tensor| tensor.len() * tensor.dtype().size());
+            let worth_it = of_dwte >= BESIDE_BYTES || groups.is_some() && of_dy >= BESIDE_BYTES;
+            let beside = if worth_it && of_dwte > 0 { device.aside()? } else { None };
             let there = beside.as_ref().map_or(device, |beside| beside.device());
-            self.sum_positions::<T>(there, starts.as_ref(), &dy, dwpe, &groups)?;
-            self.sum_rows::<T>(tokens, &dy, dwte, beside)
+            // Where the positions take longer than the zeros, they have the other stream for themselves.
+            let late = groups.is_some() && of_dy >= of_dwte;
+            if !late {
+                self.zero_rows::<T>(there, &marks, dwte)?;
+            }
+            if let (Some(dwpe), Some(groups)) = (dwpe, &groups) {
+                self.sum_positions::<T>(there, starts.as_ref(), &dy, dwpe, groups)?;
+            }
+            self.sum_rows::<T>(keys, &dy, dwte, late.then_some(&marks), beside)
         })
     }
 
@@ -216,59 +227,79 @@ impl Gradients {
         slot.finish()
     }
 
-    /// dwte, and the check of the tokens. Its last launch waits for the work beside.
+    /// Zeros in the rows of dwte that are not marked, by a stream that sees the tensors.
+    fn zero_rows<T>(&self, device: &Device, marks: &Tensor, dwte: &Tensor) -> Result<()>
+    where
+        T: Element + Float + kernels::zero_rows_packs::Instances + kernels::zero_rows_elements::Instances,
+    {
+        if dwte.is_empty() {
+            return Ok(());
+        }
+        let packs = self.packs::<T>(&[dwte]);
+        let kernels = [kernels::zero_rows_elements::kernels::<T>(), kernels::zero_rows_packs::kernels::<T>()];
+        let kernel = &kernels[usize::from(packs)][0];
+        let unit = if packs { T::PER_PACK } else { SUM_ELEMENTS };
+        let params = strips(&self.problem, self.problem.vocabulary, unit)?;
+        let of_block = kernel.bounds.threads / warp::SIZE * ZERO_STRIPS;
+        let gpu = device.info().filter(|_| !device.same_stream(dwte.device()));
+        let most = gpu.map_or(u32::MAX, |gpu| (gpu.sm_count * ZEROING / MULTIPROCESSORS).max(1));
+        let grid = Grid::new(params.strips.div_ceil(of_block).min(most).into())?.early_if(false);
+        // SAFETY: the tensors have the sizes of the problem, and each strip has its turn.
+        unsafe { device.launch(kernel, grid, (marks.view::<u32>()?, dwte.view_mut::<T>()?, params)) }
+    }
+
+    /// The rows of dwte that tokens chose, which have these keys; and zeros in those that are not marked, where `marks` are given. The last
+    /// launch waits for the work beside.
     fn sum_rows<T>(
         &self,
-        tokens: &Tensor,
+        keys: Tensor,
         dy: &Tensor,
         dwte: &Tensor,
+        marks: Option<&Tensor>,
         beside: Option<Aside<'_>>,
     ) -> Result<()>
     where
         T: Element
             + Float
+            + kernels::zero_rows_packs::Instances
+            + kernels::zero_rows_elements::Instances
             + kernels::sum_pieces_packs::Instances
             + kernels::sum_pieces_elements::Instances
-            + kernels::finish_rows_packs::Instances
-            + kernels::finish_rows_elements::Instances,
+            + kernels::finish_runs_packs::Instances
+            + kernels::finish_runs_elements::Instances,
     {
-        let (device, count, rows) = (dy.device(), self.problem.token_count(), self.problem.vocabulary);
-        let Sorted { keys, indices } = sort(&self.problem, tokens)?;
-        if dwte.is_empty() {
-            return Ok(());
-        }
-        let words = |count: usize| Tensor::uninit(device, DType::U32, &[count]);
-        let starts = words(rows + 1)?;
-        let bounds = &kernels::bounds::ALL[0];
-        let grid = Grid::covering(rows as u64 + 1, u64::from(bounds.bounds.threads))?;
-        let args = (keys.view::<u32>()?, starts.view_mut::<u32>()?, count as u32, rows as u32 + 1);
-        // SAFETY: the tensors have these sizes, and the grid covers the rows. Here and below tensors are freed in
-        // the order of the stream.
-        unsafe { device.launch(bounds, grid, args)? };
-
-        let (packs, cols) = (self.packs::<T>(&[dy, dwte]), self.problem.cols);
+        let (device, count, cols) = (dy.device(), self.problem.token_count(), self.problem.cols);
+        let packs = self.packs::<T>(&[dy, dwte]);
         let unit = if packs { T::PER_PACK } else { SUM_ELEMENTS };
+        let Sorted { keys, indices } = sort(&self.problem, keys)?;
+        if dwte.is_empty() || count == 0 {
+            marks.map_or(Ok(()), |marks| self.zero_rows::<T>(device, marks, dwte))?;
+            return beside.map_or(Ok(()), Aside::join);
+        }
+
         let pieces = count.div_ceil(PIECE as usize);
         let partials = Tensor::uninit(device, DType::F32, &[pieces, 2, cols])?;
-        if count > 0 {
-            let kernels =
-                [kernels::sum_pieces_elements::kernels::<T>(), kernels::sum_pieces_packs::kernels::<T>()];
-            let kernel = &kernels[usize::from(packs)][0];
-            let (grid, params) = strips(&self.problem, pieces, unit, kernel)?;
-            let (dy, dwte) = (dy.view::<T>()?, dwte.view_mut::<T>()?);
-            let args =
-                (keys.view::<u32>()?, indices.view::<u32>()?, dy, dwte, partials.view_mut::<f32>()?, params);
-            // SAFETY: the tensors have the sizes of the problem, and the grid covers the strips.
-            unsafe { device.launch(kernel, grid, args)? };
-        }
         let kernels =
-            [kernels::finish_rows_elements::kernels::<T>(), kernels::finish_rows_packs::kernels::<T>()];
+            [kernels::sum_pieces_elements::kernels::<T>(), kernels::sum_pieces_packs::kernels::<T>()];
         let kernel = &kernels[usize::from(packs)][0];
-        let (grid, params) = strips(&self.problem, rows.div_ceil(FINISHED as usize), unit, kernel)?;
-        let args = (starts.view::<u32>()?, partials.view::<f32>()?, dwte.view_mut::<T>()?, params);
+        let params = strips(&self.problem, pieces, unit)?;
+        let (dy, rows) = (dy.view::<T>()?, dwte.view_mut::<T>()?);
+        let (keys, sums) = (keys.view::<u32>()?, partials.view_mut::<f32>()?);
+        let args = (keys, indices.view::<u32>()?, dy, rows, sums, params);
+        let grid = Grid::covering(params.strips.into(), u64::from(kernel.bounds.threads / warp::SIZE))?;
+        // SAFETY: the tensors have the sizes of the problem, and the grid covers the strips. Here and below tensors are freed in
+        // the order of the stream.
+        unsafe { device.launch(kernel, grid, args)? };
+        marks.map_or(Ok(()), |marks| self.zero_rows::<T>(device, marks, dwte))?;
+        let kernels =
+            [kernels::finish_runs_elements::kernels::<T>(), kernels::finish_runs_packs::kernels::<T>()];
+        let kernel = &kernels[usize::from(packs)][0];
+        let grid = Grid::covering(params.strips.into(), u64::from(kernel.bounds.threads / warp::SIZE))?;
+        let grid = grid.early_if(beside.is_none());
+        let args = (keys, partials.view::<f32>()?, rows, params);
         beside.map_or(Ok(()), Aside::join)?;
         // SAFETY: as above.
-        unsafe { device.launch(kernel, grid.early_if(false), args) }
+        unsafe { device.launch(kernel, grid, args) }
     }
 
     /// How the sequences are cut into groups for the positions' sums, and room for these, if there are several.
@@ -365,21 +396,20 @@ fn strips_of_rows(problem: &Problem, rows: usize, unit: usize) -> usize {
     rows * problem.cols.div_ceil(unit * warp::SIZE as usize)
 }
 
-/// A warp for each strip of so many pieces or rows.
-fn strips<Args>(problem: &Problem, rows: usize, unit: usize, kernel: &Kernel<Args>) -> Result<(Grid, Sums)> {
+/// The strips of so many pieces or rows.
+fn strips(problem: &Problem, rows: usize, unit: usize) -> Result<Sums> {
     let strips = strips_of_rows(problem, rows, unit);
     if strips >= 1 << 31 {
         let what = "strips of 32 columns of `wte`";
         return Err(Error::TooLarge { op: BACKWARD, what, limit: (1 << 31) - 1, got: strips.to_string() });
     }
-    let params = Sums {
+    Ok(Sums {
         tokens: problem.token_count() as u32,
         rows: problem.vocabulary as u32,
         cols: problem.cols as u32,
         strips: strips as u32,
         per_row: divisor(strips_of_rows(problem, 1, unit)),
-    };
-    Ok((Grid::covering(strips as u64, u64::from(kernel.bounds.threads / warp::SIZE))?, params))
+    })
 }
 
 /// The tokens in ascending order.
@@ -388,11 +418,11 @@ struct Sorted {
     indices: Tensor,
 }
 
-/// Sorts the tokens, and checks them.
-fn sort(problem: &Problem, tokens: &Tensor) -> Result<Sorted> {
-    let (device, count) = (tokens.device(), problem.token_count());
+/// Sorts the tokens by their keys, which lie in their order.
+fn sort(problem: &Problem, keys: Tensor) -> Result<Sorted> {
+    let (device, count) = (&keys.device().clone(), problem.token_count());
     let words = |count: usize| Tensor::uninit(device, DType::U32, &[count]);
-    let mut from = Sorted { keys: launch_keys(BACKWARD, problem, tokens)?, indices: words(count)? };
+    let mut from = Sorted { keys, indices: words(count)? };
     if count == 0 {
         return Ok(from);
     }

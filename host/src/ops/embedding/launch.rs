@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::faults::ValueSlot;
 use crate::launch::Grid;
 use crate::ops::pointwise::with_float;
-use crate::ops::views::read;
+use crate::ops::views::{read, write};
 use crate::tensor::Tensor;
 use cuda_std::divide::Divisor;
 use cuda_std::kernel::Kernel;
@@ -37,7 +37,7 @@ pub fn run(
     let starts = problem.boundaries(OP, tokens, positions)?;
     if y.is_empty() {
         // No kernel reads the tokens; still they must be right.
-        return launch_keys(OP, problem, tokens).map(drop);
+        return launch_keys(OP, problem, tokens, None).map(drop);
     }
     with_float!(problem.dtype, T => typed::<T>(problem, tokens, starts.as_ref(), wte, positions, y))
 }
@@ -298,8 +298,13 @@ pub fn divisor(number: usize) -> Divisor {
     u32::try_from(number).ok().and_then(Divisor::new).expect("`Problem` has checked the numbers")
 }
 
-/// The tokens as keys, those without a row as V; and the check of them.
-pub fn launch_keys(op: &'static str, problem: &Problem, tokens: &Tensor) -> Result<Tensor> {
+/// The tokens as keys, those without a row as V; and the check of them. The rows that they choose become 1 in `marks`.
+pub fn launch_keys(
+    op: &'static str,
+    problem: &Problem,
+    tokens: &Tensor,
+    marks: Option<&Tensor>,
+) -> Result<Tensor> {
     let (device, count) = (tokens.device(), problem.token_count());
     let keys = Tensor::uninit(device, DType::U32, &[count])?;
     if count == 0 {
@@ -308,10 +313,12 @@ pub fn launch_keys(op: &'static str, problem: &Problem, tokens: &Tensor) -> Resu
     let kernel = &kernels::make_keys::ALL[0];
     let grid = Grid::covering(count as u64, u64::from(kernel.bounds.threads))?;
     let slot = token_slot(op, problem, device)?;
+    let marking = u32::from(marks.is_some());
     // SAFETY: words of tokens, of one or two each; the grid covers them. Memory is freed in the order of the stream.
     unsafe {
         let words = Global::from_raw(tokens.raw_view()?);
-        let args = (words, keys.view_mut::<u32>()?, slot.view(), count as u32, token_params(problem));
+        let (marks, params) = (write::<u32>(marks)?, token_params(problem));
+        let args = (words, keys.view_mut::<u32>()?, marks, slot.view(), count as u32, marking, params);
         device.launch(kernel, grid, args)?;
     }
     slot.finish()?;
