@@ -18,8 +18,9 @@ use cuda_std::prelude::*;
 pub const PIECE: u32 = 64;
 /// Elements of a lane where rows are not whole packs.
 pub const SUM_ELEMENTS: usize = 4;
-/// Warps of a block, and of one that writes zeros: these have few, as what else runs on their multiprocessors waits behind their stores.
+/// Warps of a block.
 const WARPS: u32 = 4;
+/// And of one that writes zeros: as many as can be, so that few multiprocessors write. What else runs on these waits behind their stores.
 const ZERO_WARPS: u32 = 32;
 /// Strips of zeros of a warp at a time.
 pub const ZERO_STRIPS: u32 = 4;

@@ -44,7 +44,8 @@ const LEAST_SEQUENCES: usize = 16;
 /// dy has the shape of embedding's result. Of the tables the shapes matter, not the elements. A row of dwte is the sum of
 /// dy over the tokens that chose it, a row of dwpe that over the sequences, in f32, rounded once; rows that nothing
 /// chose are zeros. The order of additions depends on shapes and tokens alone: the same input gives the same bits.
-/// Allocates room for the sorted tokens, 16 bytes each, and for partial sums, an eighth of dy's elements in f32 at most.
+/// Allocates room for the sorted tokens, 16 bytes each, for a mark of 4 bytes for each row, and for partial sums, an eighth of dy's
+/// elements in f32 at most.
 ///
 /// ```
 /// use warpwright::{DType, Device, Tensor, ops};
