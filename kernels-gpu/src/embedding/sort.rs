@@ -8,7 +8,8 @@
 //! 3. `scatter`: to each key its place, from both and its rank among the tile's.
 //!
 //! `make_keys` makes the keys, and records tokens that have no row; their key is V, so they come last and belong to no
-//! row. It also marks the rows that are chosen: what is left of the table can become zeros long before the tokens are sorted.
+//! row. It also marks the rows that are chosen, if what is left of the table is to become zeros before the tokens are sorted. Where that has
+//! time `mark_runs` does, with a store for each row instead of one for each token.
 
 use super::tokens::{Tokens, record};
 use cuda_std::atomic::{Ordering, Scope};
@@ -151,6 +152,23 @@ pub unsafe fn scatter(
                 let index = if p.first != 0 { number } else { indices.get(number as usize) };
                 sorted_indices.set(place as usize, index);
             }
+        }
+    }
+}
+
+/// `marks[row]` = 1 for the rows of sorted keys.
+///
+/// # Safety
+/// `keys` has `count` elements, sorted, `marks` `rows`; the grid covers the keys.
+#[kernel(family = "embedding", instances = [{ ; threads: 256 }])]
+pub unsafe fn mark_runs(keys: Global<u32>, marks: GlobalMut<u32>, count: u32, rows: u32) {
+    let number = thread::index_1d() as u32;
+    if number < count {
+        // SAFETY: the caller's contract; a row has one run, and so one thread.
+        unsafe {
+            let key = keys.get(number as usize);
+            let begins = number == 0 || keys.get(number as usize - 1) != key;
+            marks.set_if(begins && key < rows, key as usize, 1);
         }
     }
 }

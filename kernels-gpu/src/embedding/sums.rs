@@ -87,7 +87,7 @@ pub unsafe fn sum_pieces_elements<T: Float>(
 /// # Safety
 /// `keys` are the sorted tokens, `partials` what [`sum_pieces_packs()`](fn@sum_pieces_packs) wrote; the grid has a warp for each strip,
 /// and the rest is as there.
-#[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 128 }])]
+#[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 128, min_blocks: 8 }])]
 pub unsafe fn finish_runs_packs<T: Float>(
     keys: Global<u32>,
     partials: Global<f32>,
@@ -102,7 +102,7 @@ pub unsafe fn finish_runs_packs<T: Float>(
 ///
 /// # Safety
 /// As [`finish_runs_packs()`](fn@finish_runs_packs).
-#[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 128 }])]
+#[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 128, min_blocks: 8 }])]
 pub unsafe fn finish_runs_elements<T: Float>(
     keys: Global<u32>,
     partials: Global<f32>,

@@ -156,14 +156,14 @@ impl Gradients {
             let groups = dwpe.map(|dwpe| self.position_groups::<T>(starts.is_some(), &dy, dwpe)).transpose()?;
             let device = tokens.device();
             let marks = Tensor::zeros(device, DType::U32, &[self.problem.vocabulary])?;
-            let keys = launch_keys(BACKWARD, &self.problem, tokens, Some(&marks))?;
-            // The sort is many short launches, one behind the other: beside it there is room for the positions, and for zeros.
             let [of_dy, of_dwte] = [&dy, dwte].map(|tensor| tensor.len() * tensor.dtype().size());
+            // Where the positions take longer than the zeros, they have the other stream for themselves.
+            let late = groups.is_some() && of_dy >= of_dwte;
+            let keys = launch_keys(BACKWARD, &self.problem, tokens, (!late).then_some(&marks))?;
+            // The sort is many short launches, one behind the other: beside it there is room for the positions, and for zeros.
             let worth_it = of_dwte >= BESIDE_BYTES || groups.is_some() && of_dy >= BESIDE_BYTES;
             let beside = if worth_it && of_dwte > 0 { device.aside()? } else { None };
             let there = beside.as_ref().map_or(device, |beside| beside.device());
-            // Where the positions take longer than the zeros, they have the other stream for themselves.
-            let late = groups.is_some() && of_dy >= of_dwte;
             if !late {
                 self.zero_rows::<T>(there, &marks, dwte)?;
             }
@@ -249,8 +249,8 @@ impl Gradients {
         unsafe { device.launch(kernel, grid, (marks.view::<u32>()?, dwte.view_mut::<T>()?, params)) }
     }
 
-    /// The rows of dwte that tokens chose, which have these keys; and zeros in those that are not marked, where `marks` are given. The last
-    /// launch waits for the work beside.
+    /// The rows of dwte that tokens chose, which have these keys; and zeros in the others, where `marks` are given, zeros for each row. The
+    /// last launch waits for the work beside.
     fn sum_rows<T>(
         &self,
         keys: Tensor,
@@ -291,7 +291,14 @@ impl Gradients {
         // SAFETY: the tensors have the sizes of the problem, and the grid covers the strips. Here and below tensors are freed in
         // the order of the stream.
         unsafe { device.launch(kernel, grid, args)? };
-        marks.map_or(Ok(()), |marks| self.zero_rows::<T>(device, marks, dwte))?;
+        if let Some(marks) = marks {
+            let kernel = &kernels::mark_runs::ALL[0];
+            let grid = Grid::covering(count as u64, u64::from(kernel.bounds.threads))?;
+            let args = (keys, marks.view_mut::<u32>()?, count as u32, self.problem.vocabulary as u32);
+            // SAFETY: the tensors have these sizes, and the grid covers the keys.
+            unsafe { device.launch(kernel, grid, args)? };
+            self.zero_rows::<T>(device, marks, dwte)?;
+        }
         let kernels =
             [kernels::finish_runs_elements::kernels::<T>(), kernels::finish_runs_packs::kernels::<T>()];
         let kernel = &kernels[usize::from(packs)][0];
