@@ -88,19 +88,24 @@ pub(crate) unsafe fn step_from(starts: Global<u32>, sequences: u32, near: u32, t
     }
 }
 
-/// [`sequence_of`] for a token that all lanes of the warp have in common: each looks at one of 32 boundaries at a time.
+/// [`sequence_of`] for a token that all lanes of the warp have in common.
 ///
 /// # Safety
 /// As [`sequence_of`]; all lanes of the warp call.
 #[inline(always)]
 pub(crate) unsafe fn sequence_of_warp(starts: Global<u32>, sequences: u32, token: u32) -> u32 {
-    let (mut low, mut high) = (0, sequences);
+    // SAFETY: the caller's contract; what is read is below the sequences.
+    last_of_warp(0, sequences, |at| unsafe { starts.get(at as usize) } <= token)
+}
+
+/// The last of `low..high` for which `holds`, as it does for all before that one, or else `low`: each lane looks at one of 32 at a time.
+/// All lanes of the warp call.
+#[inline(always)]
+pub(crate) fn last_of_warp(mut low: u32, mut high: u32, holds: impl Fn(u32) -> bool) -> u32 {
     while high - low > 1 {
         let stride = (high - low).div_ceil(warp::SIZE);
         let at = low + warp::lane_id() * stride;
-        // SAFETY: the caller's contract; what is read is below the sequences.
-        let begun = at < high && unsafe { starts.get(at as usize) } <= token;
-        let votes = warp::warp_vote_ballot(warp::FULL, begun);
+        let votes = warp::warp_vote_ballot(warp::FULL, at < high && holds(at));
         low += votes.trailing_ones().saturating_sub(1) * stride;
         high = high.min(low + stride);
     }

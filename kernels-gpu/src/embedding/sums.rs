@@ -10,6 +10,7 @@
 //!
 //! The order of additions depends on the tokens alone: the same input gives the same bits.
 
+use super::boundaries::last_of_warp;
 use super::unit::{Elements, Packs, Unit};
 use cuda_std::divide::Divisor;
 use cuda_std::prelude::*;
@@ -321,27 +322,9 @@ unsafe fn cut_run(keys: Global<u32>, p: &Sums, piece: u32) -> (u32, u32) {
         if !goes_on || began_before || key >= p.rows {
             return (0, 0);
         }
-        (key, last_piece(keys, key, piece, p.tokens.div_ceil(PIECE)) - piece)
+        let has_run = |at: u32| at == piece || keys.get((at * PIECE) as usize) == key;
+        (key, last_of_warp(piece, p.tokens.div_ceil(PIECE), has_run) - piece)
     }
-}
-
-/// The last of the pieces that have tokens of the run that begins in `piece`: each lane looks at where one of 32 begins.
-///
-/// # Safety
-/// All lanes of the warp call; `keys` are sorted, and enough for so many pieces.
-#[inline(always)]
-unsafe fn last_piece(keys: Global<u32>, key: u32, piece: u32, pieces: u32) -> u32 {
-    let (mut low, mut high) = (piece, pieces);
-    while high - low > 1 {
-        let stride = (high - low).div_ceil(warp::SIZE);
-        let at = low + warp::lane_id() * stride;
-        // SAFETY: the piece is one of them, and not empty.
-        let has_run = at == low || at < high && unsafe { keys.get((at * PIECE) as usize) } == key;
-        let votes = warp::warp_vote_ballot(warp::FULL, has_run);
-        low += (votes.trailing_ones() - 1) * stride;
-        high = high.min(low + stride);
-    }
-    low
 }
 
 #[inline(always)]
