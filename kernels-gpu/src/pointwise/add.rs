@@ -24,7 +24,7 @@ impl Function for Add {
 #[kernel(
     family = "pointwise",
     types = [f32, f16, bf16],
-    instances = [{ PACKS: 1; threads: 256 }],
+    instances = [{ PACKS: 1; threads: 1024 }],
 )]
 pub unsafe fn add_dense<T: Float, const PACKS: usize>(
     a: Global<T>,

@@ -21,7 +21,7 @@ macro_rules! cast_to {
         ///
         /// # Safety
         /// As `dense::run`.
-        #[kernel(family = "pointwise", types = [f32, f16, bf16], instances = [{ PACKS: 1; threads: 256 }])]
+        #[kernel(family = "pointwise", types = [f32, f16, bf16], instances = [{ PACKS: 1; threads: 512 }])]
         pub unsafe fn $dense<T: Float, const PACKS: usize>(
             a: Global<T>,
             b: Global<T>,

@@ -109,7 +109,7 @@ pub unsafe fn gelu_strided<T: Float, const FORM: usize>(
     family = "pointwise",
     types = [f32, f16, bf16],
     instances = [
-        { FORM: 0, PACKS: 1; threads: 256, min_blocks: 6 }, { FORM: 1, PACKS: 1; threads: 256, min_blocks: 6 },
+        { FORM: 0, PACKS: 1; threads: 512, min_blocks: 3 }, { FORM: 1, PACKS: 1; threads: 512, min_blocks: 3 },
     ],
 )]
 pub unsafe fn gelu_backward_dense<T: Float, const FORM: usize, const PACKS: usize>(
