@@ -146,6 +146,8 @@ constants! {
     CU_TENSOR_MAP_DATA_TYPE_FLOAT32: u32 = 7;
     /// `CUtensorMapDataType`: bfloat16.
     CU_TENSOR_MAP_DATA_TYPE_BFLOAT16: u32 = 9;
+    /// `CUtensorMapDataType`: IEEE single, which loads round to tf32.
+    CU_TENSOR_MAP_DATA_TYPE_TFLOAT32: u32 = 11;
     /// `CUtensorMapInterleave`: none.
     CU_TENSOR_MAP_INTERLEAVE_NONE: u32 = 0;
     /// `CUtensorMapSwizzle`: none.

@@ -1,7 +1,7 @@
 //! Tiles of a matrix in shared memory, laid out so that rows and columns of packs are free of bank conflicts.
 
 use crate::warpgroup::{self, Operand};
-use crate::{Global, Half, Shared};
+use crate::{Float, Global, Half, Shared};
 
 /// Packs of a row of a slab: the 128 bytes that are swizzled as a whole.
 const SLAB: u32 = 8;
@@ -18,7 +18,7 @@ pub struct Tile<T> {
     rows: u32,
 }
 
-impl<T: Half> Tile<T> {
+impl<T: Float> Tile<T> {
     /// `rows` rows of `packs` packs (a power of two of at least 4) from byte `offset` of the launch's dynamic shared
     /// memory on, a multiple of 128.
     ///
@@ -48,16 +48,8 @@ impl<T: Half> Tile<T> {
     /// The operand of a warpgroup's products whose lines are the tile's rows from `first` on, along the terms.
     #[inline(always)]
     pub fn rows_along_terms(self, first: u32) -> Operand {
-        // 16 terms are two packs.
+        // An instruction's terms are two packs.
         Operand::new(warpgroup::address(self.shared) + first * 16 * SLAB, 16, 8 * 16 * SLAB, 2 * 16)
-    }
-
-    /// The operand whose lines are the tile's columns from `first` on, a multiple of 64; the terms are its rows.
-    #[inline(always)]
-    pub fn columns_along_lines(self, first: u32) -> Operand {
-        let slab = self.rows * 16 * SLAB;
-        let start = warpgroup::address(self.shared) + first / 64 * slab;
-        Operand::new(start, slab, 8 * 16 * SLAB, 16 * 16 * SLAB)
     }
 
     /// The element at which pack `pack` of row `row` begins.
@@ -94,6 +86,16 @@ impl<T: Half> Tile<T> {
     pub unsafe fn load_matrices<const TRANSPOSED: bool>(self, place: u32) -> [u32; 4] {
         // SAFETY: the caller's contract.
         unsafe { self.shared.load_matrices::<4, TRANSPOSED>(place) }
+    }
+}
+
+impl<T: Half> Tile<T> {
+    /// The operand whose lines are the tile's columns from `first` on, a multiple of 64; the terms are its rows.
+    #[inline(always)]
+    pub fn columns_along_lines(self, first: u32) -> Operand {
+        let slab = self.rows * 16 * SLAB;
+        let start = warpgroup::address(self.shared) + first / 64 * slab;
+        Operand::new(start, slab, 8 * 16 * SLAB, 16 * 16 * SLAB)
     }
 }
 

@@ -9,8 +9,10 @@ use crate::{Half, bf16, f16};
 
 /// Terms of one issue: four instructions of 16.
 pub const TERMS: u32 = 64;
+/// And of f32 that counts as tf32: four of 8.
+pub const TF32_TERMS: u32 = 32;
 
-/// An operand of [`TERMS`] terms: its matrix descriptor, and from 16 terms to the next.
+/// An operand of the terms of an issue: its matrix descriptor, and from an instruction's terms to the next.
 #[derive(Clone, Copy)]
 pub struct Operand {
     descriptor: u64,
@@ -19,7 +21,7 @@ pub struct Operand {
 
 impl Operand {
     /// From addresses and steps in bytes: of 64 lines to the next (for lines that are neighbours in memory), of
-    /// eight rows of 128 bytes to the next, of 16 terms to the next. Tiles are swizzled in 128 bytes and start at a multiple
+    /// eight rows of 128 bytes to the next, of an instruction's terms to the next. Tiles are swizzled in 128 bytes and start at a multiple
     /// of 1024 bytes.
     #[inline(always)]
     pub(crate) fn new(address: u32, leading: u32, stride: u32, step: u32) -> Operand {
@@ -28,7 +30,7 @@ impl Operand {
         Operand { descriptor, step: field(step) }
     }
 
-    /// The descriptors of each 16 terms.
+    /// The descriptors of each instruction.
     #[inline(always)]
     pub(crate) fn steps(self) -> [u64; 4] {
         [0, 1, 2, 3].map(|i| self.descriptor + i * self.step)
@@ -73,6 +75,23 @@ macro_rules! warpgroup_half {
 warpgroup_half! {
     f16: multiply_f16;
     bf16: multiply_bf16;
+}
+
+/// As [`WarpgroupHalf::multiply_tiles`], of [`TF32_TERMS`] terms of f32 that count as tf32, the lower 13 bits left out. Both operands lie along
+/// the terms.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+#[track_caller]
+pub unsafe fn multiply_tf32_tiles<const SUMS: usize>(
+    sums: &mut [f32; SUMS],
+    a: Operand,
+    b: Operand,
+    more: bool,
+) {
+    // SAFETY: the caller's contract.
+    unsafe { imp::multiply_tf32::<SUMS>(sums, a, b, more) }
 }
 
 /// Makes what the thread has written to shared memory, and copied and waited for, visible to products that are issued

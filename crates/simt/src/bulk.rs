@@ -37,6 +37,15 @@ pub struct TensorMap {
     pub strides: [u64; RANK],
     /// Elements of a box.
     pub boxed: [u32; RANK],
+    /// Loads round elements, of 4 bytes, to tf32.
+    pub tf32: bool,
+}
+
+/// The nearest number of 11 bits, the even one if there are two: as an H100 does it.
+fn to_tf32(number: f32) -> f32 {
+    let bits = number.to_bits();
+    let odd = bits >> 13 & 1;
+    if number.is_nan() { number } else { f32::from_bits((bits + 0xfff + odd) & !0x1fff) }
 }
 
 impl TensorMap {
@@ -155,6 +164,11 @@ impl Load {
                     for i in (0..bytes).step_by(2) {
                         let half = map.data.load_vector_at::<2>(from + i, at);
                         piece[i..i + 2].copy_from_slice(&half);
+                    }
+                }
+                if map.tf32 {
+                    for word in piece.as_chunks_mut::<4>().0 {
+                        *word = to_tf32(f32::from_ne_bytes(*word)).to_ne_bytes();
                     }
                 }
                 let place = swizzled(*to, byte);

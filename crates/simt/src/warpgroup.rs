@@ -14,17 +14,17 @@ use crate::fault::{fault, other_of_word};
 use crate::matrix::Widen;
 use crate::race::Space;
 use crate::report::Kind;
-use crate::shared::{SharedView, from_address};
+use crate::shared::from_address;
 
-/// Rows of a warp, and terms of a product.
+/// Rows of a warp.
 const ROWS: usize = 16;
-const TERMS: usize = 16;
-/// Bytes of an element.
-const ELEMENT: usize = 2;
+/// Bytes of an operand's line in a product, and its terms where they are of 16 bits.
+const LINE: usize = 32;
+const TERMS: usize = LINE / 2;
 /// Bytes of a row that is swizzled as a whole, and of eight of them.
 const SPAN: u32 = 128;
 
-/// One `wgmma.mma_async` of 64 rows and 16 terms.
+/// One `wgmma.mma_async` of 64 rows and 16 terms of 16 bits, or 8 of tf32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Product {
     /// Columns.
@@ -37,12 +37,37 @@ pub struct Product {
     pub more: bool,
 }
 
-type Element = fn(u16) -> f32;
+/// How the elements of operands are read.
+#[derive(Clone, Copy)]
+enum Element {
+    Half(fn(u16) -> f32),
+    Tf32,
+}
+
+impl Element {
+    fn bytes(self) -> usize {
+        match self {
+            Element::Half(_) => 2,
+            Element::Tf32 => 4,
+        }
+    }
+
+    /// The element from byte `byte` of shared memory on.
+    fn read(self, byte: u32, at: At) -> f32 {
+        // SAFETY: the checker tests the accesses.
+        unsafe {
+            match self {
+                Element::Half(widen) => widen(from_address::<u16>(byte, 1).load_at(0, at)),
+                Element::Tf32 => f32::from_bits(from_address::<u32>(byte, 1).load_at(0, at) & !0x1fff),
+            }
+        }
+    }
+}
 
 #[derive(Clone)]
 struct Pending {
     product: Product,
-    widen: Element,
+    element: Element,
     at: At,
 }
 
@@ -63,6 +88,17 @@ fn with_products<R>(lane: &crate::ctx::Lane, use_them: impl FnOnce(&mut Products
 /// row 16·w + lane / 4 + 8·(i / 2 % 2) and column 8·(i / 4) + 2·(lane % 4) + i % 2, with w the warp of its warpgroup.
 #[track_caller]
 pub fn multiply<T: Widen>(product: Product, sums: &[f32]) {
+    start(product, Element::Half(T::widen), sums);
+}
+
+/// As [`multiply`], of elements of f32, of which only the upper 19 bits count (tf32), and which lie along the terms.
+#[track_caller]
+pub fn multiply_tf32(product: Product, sums: &[f32]) {
+    start(product, Element::Tf32, sums);
+}
+
+#[track_caller]
+fn start(product: Product, element: Element, sums: &[f32]) {
     let (ctx, at) = (ctx(), Location::caller());
     let threads: u32 = crate::thread::block_dim().into_iter().product();
     if !threads.is_multiple_of(128) && !ctx.stopping.get() {
@@ -71,7 +107,7 @@ pub fn multiply<T: Widen>(product: Product, sums: &[f32]) {
     }
     with_products(ctx.lane(), |products| {
         products.sums.get_or_insert_with(|| sums.to_vec());
-        products.open.push(Pending { product, widen: T::widen, at });
+        products.open.push(Pending { product, element, at });
     });
 }
 
@@ -118,24 +154,24 @@ pub fn take_sums(sums: &mut [f32]) {
     }
 }
 
-/// Where 16-bit element (line, term) of an operand lies, as the PTX manual's matrix descriptor has it, for the 128-byte
+/// Where element (line, term) of an operand lies, as the PTX manual's matrix descriptor has it, for the 128-byte
 /// swizzle.
-fn place(descriptor: u64, transposed: bool, line: u32, term: u32) -> u32 {
+fn place(descriptor: u64, transposed: bool, bytes: u32, line: u32, term: u32) -> u32 {
     let field = |bit: u32| ((descriptor >> bit) as u32 & 0x3fff) << 4;
     let (start, leading, stride) = (field(0), field(16), field(32));
     let linear = if transposed {
         // 64 lines in a row of 128 bytes, a row a term; `leading` from 64 lines to the next.
         start + line / 64 * leading + term / 8 * stride + term % 8 * SPAN + line % 64 * 2
     } else {
-        start + line / 8 * stride + line % 8 * SPAN + term * 2
+        start + line / 8 * stride + line % 8 * SPAN + term * bytes
     };
     // The 16-byte columns of a row are permuted by the row's number among eight.
     linear ^ (linear / SPAN % 8) << 4
 }
 
 /// An element that threads wrote wants a proxy fence behind the write.
-fn check_fence(ctx: &Ctx, offset: usize, at: At) {
-    let word = ctx.block().arena.shadow(ELEMENT.trailing_zeros(), ctx.time.get()).last_writer(offset);
+fn check_fence(ctx: &Ctx, offset: usize, bytes: usize, at: At) {
+    let word = ctx.block().arena.shadow(bytes.trailing_zeros(), ctx.time.get()).last_writer(offset);
     if let Some(detail) = unfenced(ctx, word, offset) {
         fault(ctx, Kind::InvalidAccess, at, Some(other_of_word(ctx, word)), detail);
     }
@@ -143,7 +179,8 @@ fn check_fence(ctx: &Ctx, offset: usize, at: At) {
 
 /// Adds a product to the sums of the running lane's warp.
 fn execute(pending: &Pending) {
-    let (ctx, Pending { product, widen, at }) = (ctx(), pending);
+    let (ctx, &Pending { product, element, at }) = (ctx(), pending);
+    let bytes = element.bytes();
     if ctx.stopping.get() {
         return;
     }
@@ -153,16 +190,16 @@ fn execute(pending: &Pending) {
     }
     let read = |side: usize, line: u32| -> [f32; TERMS] {
         let (descriptor, transposed) = (product.descriptors[side], product.transposed[side]);
-        std::array::from_fn(|term| {
-            let byte = place(descriptor, transposed, line, term as u32);
-            let view: SharedView<u16> = from_address(byte, 1);
-            // SAFETY: the checker tests the access.
-            let element = unsafe { view.load_at(0, at) };
+        // Terms beyond the last add nothing.
+        let mut terms = [0.0; TERMS];
+        for (term, value) in terms.iter_mut().take(LINE / bytes).enumerate() {
+            let byte = place(descriptor, transposed, bytes as u32, line, term as u32);
+            *value = element.read(byte, at);
             if ctx.level.get() == FULL {
-                check_fence(ctx, byte as usize, at);
+                check_fence(ctx, byte as usize, bytes, at);
             }
-            widen(element)
-        })
+        }
+        terms
     };
     let first = ctx.warp().index.get() % 4 * ROWS as u32;
     let rows: [[f32; TERMS]; ROWS] = std::array::from_fn(|row| read(0, first + row as u32));

@@ -20,6 +20,7 @@ fn map(data: View<u16>, [rows, cols]: [usize; 2]) -> TensorMap {
         extents: [cols as u64, rows as u64, 1, 1],
         strides: [2, row, 16, 16],
         boxed: [64, ROWS as u32, 1, 1],
+        tf32: false,
     }
 }
 

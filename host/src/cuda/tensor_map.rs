@@ -4,8 +4,8 @@ use std::ffi::c_void;
 
 use cuda_driver::sys::{
     self, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-    CU_TENSOR_MAP_SWIZZLE_128B, CUtensorMap,
+    CU_TENSOR_MAP_DATA_TYPE_TFLOAT32, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE, CU_TENSOR_MAP_INTERLEAVE_NONE,
+    CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_SWIZZLE_128B, CUtensorMap,
 };
 
 use super::status::check;
@@ -29,6 +29,8 @@ pub struct Tiled {
     pub strides: [u64; RANK - 1],
     /// Elements of a box along each dimension, at most 256.
     pub boxed: [u32; RANK],
+    /// Loads round elements of f32 to tf32.
+    pub tf32: bool,
 }
 
 impl Tiled {
@@ -37,6 +39,7 @@ impl Tiled {
         let data_type = match self.dtype {
             DType::F16 => CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
             DType::BF16 => CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            DType::F32 if self.tf32 => CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
             DType::F32 => CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
             got => {
                 let required = "f16, bf16 or f32".to_owned();

@@ -17,6 +17,14 @@ impl Tensor {
         view
     }
 
+    /// A view of any dimensions from the first element on, which must not leave the elements that there are.
+    pub(crate) fn strided(&self, shape: &[usize], strides: &[i64]) -> Result<Tensor> {
+        let shape = shape::checked("Tensor::strided", shape, self.dtype().size())?;
+        let mut steps = Dims::new();
+        strides.iter().for_each(|&stride| steps.push(stride as isize));
+        Ok(self.viewed(shape, steps, 0))
+    }
+
     /// The dimensions in another order: dimension `i` of the result is dimension `dims[i]` of this, counted
     /// from the back where it is negative.
     pub fn permute(&self, dims: &[isize]) -> Result<Tensor> {

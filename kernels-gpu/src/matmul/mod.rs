@@ -13,6 +13,7 @@
 //! | [`thin()`](fn@thin) | 16-bit, rows along k, m ≤ 16 | decoding: b is read once, 16 bytes at a time |
 //! | [`tf32_cores()`](fn@tf32_cores) | f32, rows along k or across it | f32 in three products of tf32, or rounded to it if asked |
 //! | [`parted()`](fn@parted) | f32 in parts of bf16, which [`part_numbers()`](fn@part_numbers) makes | the same on Hopper, where it is not small |
+//! | [`tf32_pipelined()`](fn@tf32_pipelined) | f32, rows along k | f32 rounded to tf32, if asked, on Hopper |
 //! | [`cuda_cores()`](fn@cuda_cores) | f32, any strides | f32 where tensor cores are slow, and what would be copied for little |
 //! | [`reduce()`](fn@reduce) | f32 partial sums | adding up the splits of k, in their order |
 //! | [`repack()`](fn@repack) | any strides | rows that do not start at multiples of 16 bytes; of f32, that are not whole packs either |
@@ -37,6 +38,8 @@ mod clusters;
 #[cfg(feature = "matmul_hopper")]
 mod consumer;
 mod epilogue;
+#[cfg(feature = "matmul_hopper")]
+mod f32_consumer;
 #[cfg(feature = "matmul")]
 mod f32_tiles;
 #[cfg(feature = "matmul")]
@@ -60,6 +63,8 @@ mod side;
 mod slopes;
 #[cfg(feature = "matmul")]
 mod splits;
+#[cfg(feature = "matmul_hopper")]
+mod tf32_piped_tiles;
 #[cfg(feature = "matmul")]
 mod tf32_side;
 #[cfg(feature = "matmul")]
@@ -70,6 +75,8 @@ pub use alignment::*;
 #[cfg(feature = "matmul_hopper")]
 pub use clusters::*;
 pub use epilogue::{Epilogue, Heads, activation, flag};
+#[cfg(feature = "matmul_hopper")]
+pub use f32_consumer::F32_BOX;
 #[cfg(feature = "matmul")]
 pub use f32_tiles::*;
 #[cfg(feature = "matmul")]
@@ -77,7 +84,7 @@ pub use few_rows::*;
 #[cfg(feature = "matmul")]
 pub use half_tiles::*;
 #[cfg(feature = "matmul_hopper")]
-pub use part::{PIPELINED_DEPTH, PIPELINED_LINES};
+pub use part::{PIPELINED_DEPTH, PIPELINED_LINES, TF32_DEPTH};
 #[cfg(feature = "matmul_hopper")]
 pub use parted_tiles::*;
 #[cfg(feature = "matmul_hopper")]
@@ -91,6 +98,8 @@ pub(crate) use side::Side;
 pub use slopes::*;
 #[cfg(feature = "matmul")]
 pub use splits::*;
+#[cfg(feature = "matmul_hopper")]
+pub use tf32_piped_tiles::*;
 #[cfg(feature = "matmul")]
 pub use tf32_tiles::*;
 
@@ -193,9 +202,11 @@ mod expectations_of_pipelines {
         )*};
     }
     expect_of_others!(
-        "parted_3_2_64_2_1_1 ==24 wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16",
-        "parted_3_2_64_2_1_1 ==6 cp.async.bulk.tensor.4d.shared::cluster",
-        "parted_2_2_64_3_0_1 ==12 wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16",
+        "parted_2_64_2_1_1 ==24 wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16",
+        "parted_2_64_2_1_1 ==6 cp.async.bulk.tensor.4d.shared::cluster",
+        "tf32_pipelined_2_128_4 ==8 wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32",
+        "tf32_pipelined_2_128_4 ==2 cp.async.bulk.tensor.4d.shared::cluster",
+        "tf32_pipelined_2_128_4 ==2 setmaxnreg",
         "clustered_bf16_1_32_7_1_1 ==1 barrier.cluster.arrive.aligned",
         "clustered_bf16_1_32_7_1_1 ==1 barrier.cluster.arrive.relaxed",
         "clustered_bf16_1_32_7_1_1 ==2 barrier.cluster.wait.aligned",

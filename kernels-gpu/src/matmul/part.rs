@@ -12,11 +12,15 @@ use super::place::Place;
 
 /// Terms of a stage.
 pub const PIPELINED_DEPTH: u32 = warpgroup::TERMS;
+/// And of one of f32.
+pub const TF32_DEPTH: u32 = warpgroup::TF32_TERMS;
+/// Bytes of a line of a stage.
+pub(super) const LINE_BYTES: u32 = 128;
 /// Lines of a box of an operand that runs across k.
 pub const PIPELINED_LINES: u32 = 64;
 
-/// An operand's part of a stage: `width` lines of [`PIPELINED_DEPTH`] terms. Along k they are a single box; else there is
-/// a box for each 64 lines, which are neighbours in memory.
+/// An operand's part of a stage: `width` lines of [`PIPELINED_DEPTH`] terms, or of [`TF32_DEPTH`] in f32. Along k they are a single box; else there is
+/// a box for each 64 lines of 16 bits, which are neighbours in memory.
 #[derive(Clone, Copy)]
 pub(super) struct Part<const ALONG_K: usize> {
     pub width: u32,
@@ -32,16 +36,16 @@ impl<const ALONG_K: usize> Part<ALONG_K> {
 
     #[inline(always)]
     pub const fn bytes(self) -> u32 {
-        self.width * PIPELINED_DEPTH * 2
+        self.width * LINE_BYTES
     }
 
     /// # Safety
     /// The launch gives as much.
     #[inline(always)]
     #[track_caller]
-    pub unsafe fn tile<T: Half>(self, offset: u32) -> Tile<T> {
+    pub unsafe fn tile<T: Float>(self, offset: u32) -> Tile<T> {
         let (rows, packs) = if const { ALONG_K == 1 } {
-            (self.width, PIPELINED_DEPTH / PACK as u32)
+            (self.width, LINE_BYTES / 16)
         } else {
             (PIPELINED_DEPTH, self.width / PACK as u32)
         };
@@ -61,7 +65,7 @@ impl<const ALONG_K: usize> Part<ALONG_K> {
     /// `tile` may be overwritten; `full` has announced the bytes.
     #[inline(always)]
     #[track_caller]
-    pub unsafe fn load<T: Half>(
+    pub unsafe fn load<T: Float>(
         self,
         map: TensorMap,
         tile: Tile<T>,
@@ -81,7 +85,7 @@ impl<const ALONG_K: usize> Part<ALONG_K> {
     #[inline(always)]
     #[track_caller]
     #[allow(clippy::too_many_arguments)]
-    pub unsafe fn load_part<T: Half>(
+    pub unsafe fn load_part<T: Float>(
         self,
         map: TensorMap,
         tile: Tile<T>,

@@ -1,9 +1,8 @@
-//! f32 products on Hopper's tensor cores, which multiply bf16: each number is a sum of `PARTS` of these, which
+//! f32 products on Hopper's tensor cores, which multiply bf16: each number is a sum of three of these, which
 //! [`part_numbers()`](fn@super::part_numbers) makes.
 //!
-//! With three parts, x = h + m + l and x′ = h′ + m′ + l′, the products l·h′, h·l′, m·m′, m·h′, h·m′ and h·h′ are added up, in this order.
-//! What is left out is at most 2^-25 of x·x′: half of what rounding x·x′ to f32 costs. With two parts, for those who would
-//! have operands rounded to tf32, it is m·h′, h·m′ and h·h′, and 2^-17.
+//! Of x = h + m + l and x′ = h′ + m′ + l′ the products l·h′, h·l′, m·m′, m·h′, h·m′ and h·h′ are added up, in this order.
+//! What is left out is at most 2^-25 of x·x′: half of what rounding x·x′ to f32 costs.
 //!
 //! Tensor cores cut off the bits of a sum that do not fit, always towards zero, which would add up over k: so they add up the
 //! [`PIPELINED_DEPTH`] terms of a stage, and these sums are added by additions that round.
@@ -12,54 +11,37 @@
 //! not finite computes these again, one by one, by ordinary f32 operations on the operands themselves.
 //!
 //! As in [`pipelined()`](fn@super::pipelined) a producer fills `STAGES` stages, by the accelerator, with all parts of both operands' tiles, and
-//! `CONSUMERS` warpgroups multiply 64 rows of 2·`SUMS` columns each. A part comes once for the two or three products that it is in.
+//! `CONSUMERS` warpgroups multiply 64 rows of 2·`SUMS` columns each. A part comes once for the products that it is in, up to three.
 //!
-//! Floor: 2·m·n·k operations at a sixth of the rate of bf16, or a third with two parts.
+//! Floor: 2·m·n·k operations at a sixth of the rate of bf16.
 //!
 //! Launch: 1-D grid of at most as many blocks as fit at once, for the total of [`Blocks`](super::Blocks);
 //! [`parted_shared_bytes`] of dynamic shared memory. It may be early.
 //!
 //! Source: Henry, Tang, Heinecke: Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations, 2019.
 
-use super::epilogue::{Epilogue, Finish, Tensors, activation, flag};
+use super::epilogue::{Finish, Tensors, flag};
+use super::f32_consumer::{ROOM_BYTES, ROWS_OF_WARP, WARPS, WarpFinisher};
 use super::part::{PIPELINED_DEPTH, Part, multiply};
+use super::parts::PARTS;
 use super::piped_tiles::PIPELINED_ROWS as ROWS;
-use super::place::Place;
 use super::{Matrix, Product};
 use cuda_std::bits;
 use cuda_std::dependent;
-use cuda_std::float::{fma, max_nan};
+use cuda_std::float::fma;
 use cuda_std::prelude::*;
 use cuda_std::ring::{Ring, Turn};
 use cuda_std::tile;
 use cuda_std::tma::{self, TensorMap};
 use cuda_std::warpgroup;
 
-/// Warps of a consumer, and rows of a warp.
-const WARPS: u32 = 4;
-const ROWS_OF_WARP: u32 = ROWS / WARPS;
-/// Columns that a warp finishes at a time, sums of a lane among them, and the bytes for them.
-const CHUNK: u32 = 64;
-const SUMS_OF_CHUNK: usize = 32;
-const ROOM_BYTES: u32 = ROWS_OF_WARP * CHUNK * 4;
-/// Columns that a warp stores at a time, 128 bytes of each row, sums of a lane among them, and how many such boxes its room holds.
-const BOX: u32 = 32;
-const SUMS_OF_BOX: usize = 16;
-const BOXES: u32 = CHUNK / BOX;
-/// Numbers of a pack of the result, packs of a chunk's row, and rows of packs that a warp takes at a time.
-const PACK: u32 = 4;
-const PACKS: u32 = CHUNK / PACK;
-const ROWS_AT_A_TIME: u32 = 32 / PACKS;
 /// Registers of a producer's thread and of a consumer's.
 const FEW_REGISTERS: u32 = 32;
 const REGISTERS: u32 = 232;
 
-/// Columns and rows of a box of the result.
-pub const PARTED_BOX: [u32; 2] = [BOX, ROWS_OF_WARP];
-
-/// Bytes of shared memory of an instance with so many parts, consumers and columns.
-pub const fn parted_shared_bytes(parts: u32, consumers: u32, cols: u32, stages: u32) -> u32 {
-    let stage = parts * (consumers * ROWS + cols) * PIPELINED_DEPTH * 2;
+/// Bytes of shared memory of an instance with so many consumers and columns.
+pub const fn parted_shared_bytes(consumers: u32, cols: u32, stages: u32) -> u32 {
+    let stage = PARTS as u32 * (consumers * ROWS + cols) * PIPELINED_DEPTH * 2;
     stages * stage + consumers * WARPS * ROOM_BYTES + stages * Ring::<1>::BYTES
 }
 
@@ -73,23 +55,18 @@ pub const fn parted_shared_bytes(parts: u32, consumers: u32, cols: u32, stages: 
     family = "matmul_hopper",
     requires = "sm_90a",
     instances = [
-        { PARTS: 3, CONSUMERS: 2, SUMS: 64, STAGES: 2, A_K: 1, B_K: 1; threads: 384, min_blocks: 1 },
-        { PARTS: 3, CONSUMERS: 2, SUMS: 64, STAGES: 2, A_K: 1, B_K: 0; threads: 384, min_blocks: 1 },
-        { PARTS: 3, CONSUMERS: 2, SUMS: 64, STAGES: 2, A_K: 0, B_K: 1; threads: 384, min_blocks: 1 },
-        { PARTS: 3, CONSUMERS: 2, SUMS: 64, STAGES: 2, A_K: 0, B_K: 0; threads: 384, min_blocks: 1 },
-        { PARTS: 3, CONSUMERS: 1, SUMS: 64, STAGES: 2, A_K: 1, B_K: 1; threads: 256, min_blocks: 1 },
-        { PARTS: 3, CONSUMERS: 1, SUMS: 64, STAGES: 2, A_K: 1, B_K: 0; threads: 256, min_blocks: 1 },
-        { PARTS: 3, CONSUMERS: 1, SUMS: 64, STAGES: 2, A_K: 0, B_K: 1; threads: 256, min_blocks: 1 },
-        { PARTS: 3, CONSUMERS: 1, SUMS: 64, STAGES: 2, A_K: 0, B_K: 0; threads: 256, min_blocks: 1 },
-        { PARTS: 2, CONSUMERS: 2, SUMS: 64, STAGES: 3, A_K: 1, B_K: 1; threads: 384, min_blocks: 1 },
-        { PARTS: 2, CONSUMERS: 2, SUMS: 64, STAGES: 3, A_K: 1, B_K: 0; threads: 384, min_blocks: 1 },
-        { PARTS: 2, CONSUMERS: 2, SUMS: 64, STAGES: 3, A_K: 0, B_K: 1; threads: 384, min_blocks: 1 },
-        { PARTS: 2, CONSUMERS: 2, SUMS: 64, STAGES: 3, A_K: 0, B_K: 0; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 64, STAGES: 2, A_K: 1, B_K: 1; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 64, STAGES: 2, A_K: 1, B_K: 0; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 64, STAGES: 2, A_K: 0, B_K: 1; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 64, STAGES: 2, A_K: 0, B_K: 0; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 1, SUMS: 64, STAGES: 2, A_K: 1, B_K: 1; threads: 256, min_blocks: 1 },
+        { CONSUMERS: 1, SUMS: 64, STAGES: 2, A_K: 1, B_K: 0; threads: 256, min_blocks: 1 },
+        { CONSUMERS: 1, SUMS: 64, STAGES: 2, A_K: 0, B_K: 1; threads: 256, min_blocks: 1 },
+        { CONSUMERS: 1, SUMS: 64, STAGES: 2, A_K: 0, B_K: 0; threads: 256, min_blocks: 1 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
 pub unsafe fn parted<
-    const PARTS: usize,
     const CONSUMERS: usize,
     const SUMS: usize,
     const STAGES: usize,
@@ -206,7 +183,7 @@ pub unsafe fn parted<
                 first,
                 end,
             };
-            let own = Own {
+            let finisher = WarpFinisher {
                 lane,
                 room: rooms + warp * ROOM_BYTES,
                 row: first_row + warp * ROWS_OF_WARP,
@@ -219,9 +196,9 @@ pub unsafe fn parted<
             }
             let finite = !warp::warp_vote_any(u32::MAX, finite != 0.0);
             if finite && p.epilogue.flags & flag::STORED != 0 {
-                own.store(&sums, &p.epilogue, bias, map_out, place);
+                finisher.store(&sums, &p.epilogue, bias, map_out, place);
             } else {
-                own.finish(&sums, finish, again, finite);
+                finisher.finish(&sums, finish, finite, |row, col| again.sum(row, col));
             }
             index += thread::grid_dim_x();
         }
@@ -261,151 +238,5 @@ impl Again {
             term += 1;
         }
         sum
-    }
-}
-
-/// A lane of a consumer, with its warp's room and place in the result.
-#[derive(Clone, Copy)]
-struct Own {
-    lane: u32,
-    /// The byte of dynamic shared memory where its warp's [`ROOM_BYTES`] begin.
-    room: u32,
-    row: u32,
-    col: u32,
-}
-
-impl Own {
-    /// Finishes sums of which `p` says [`flag::STORED`], box by box: alpha, a bias and a ramp. The accelerator stores them during the next
-    /// tile's products.
-    ///
-    /// # Safety
-    /// The map is of the result, the bias as `p` says. All lanes call; the stores are waited for before the block ends.
-    #[inline(always)]
-    unsafe fn store<const SUMS: usize>(
-        self,
-        sums: &[f32; SUMS],
-        p: &Epilogue,
-        bias: Global<f32>,
-        out: TensorMap,
-        place: Place,
-    ) {
-        let ramp = p.activation == activation::RELU;
-        // SAFETY: the caller's contract; a box is written again when the store from it has read it.
-        unsafe {
-            for number in 0..SUMS / SUMS_OF_BOX {
-                let room = self.room + number as u32 % BOXES * (ROOM_BYTES / BOXES);
-                let staged = Shared::<f32>::dynamic(room, ROWS_OF_WARP * BOX);
-                let col = self.col + number as u32 * BOX;
-                tma::wait_stores_read::<{ BOXES - 1 }>();
-                warp::sync_warp(u32::MAX);
-                for eight in 0..SUMS_OF_BOX / 4 {
-                    let along = eight as u32 * 8 + self.lane % 4 * 2;
-                    let has = p.flags & flag::BIAS != 0 && col + along < p.n;
-                    // There is no box of odd columns.
-                    let bias = bias.get_8_if(has, (col + along) as usize, 0).map(f32::from_bits);
-                    for half in 0..2 {
-                        let i = number * SUMS_OF_BOX + eight * 4 + half * 2;
-                        let mut words = [0; 2];
-                        for j in 0..2 {
-                            let value = fma(p.alpha, sums[i + j], bias[j]);
-                            words[j] = if ramp { max_nan(value, 0.0) } else { value }.to_bits();
-                        }
-                        // As the accelerator permutes the 16 bytes of a row.
-                        let row = self.lane / 4 + half as u32 * 8;
-                        staged.set_8(
-                            tile::swizzled(row, along / PACK, BOX / PACK) * PACK + along % PACK,
-                            words,
-                        );
-                    }
-                }
-                tma::fence_writes();
-                warp::sync_warp(u32::MAX);
-                let outer = place.outer + place.split;
-                let mut at = [col as i32, self.row as i32, place.inner as i32, outer as i32];
-                if p.heads.are_split() {
-                    at = p.box_of_heads(place, self.row, col);
-                }
-                staged.store_box_if(self.lane == 0 && col < p.n && self.row < p.m, 0, out, at);
-                tma::commit_stores();
-            }
-        }
-    }
-
-    /// Finishes any sums of a warp, chunk by chunk; those that are not `finite` are computed again.
-    ///
-    /// # Safety
-    /// As [`Finish::pack`]. All lanes call.
-    #[inline(always)]
-    unsafe fn finish<const SUMS: usize>(
-        self,
-        sums: &[f32; SUMS],
-        finish: Finish<f32>,
-        again: Again,
-        finite: bool,
-    ) {
-        // Four numbers of a row; they are permuted by rows, against bank conflicts.
-        let place = |row: u32, quad: u32| (row * PACKS + (quad ^ (row % 8 * 2))) * PACK;
-        // SAFETY: the caller's contract; all lanes meet between the writes to the chunk and the reads.
-        unsafe {
-            let staged = Shared::<f32>::dynamic(self.room, ROWS_OF_WARP * CHUNK);
-            // A store may still be reading it.
-            tma::wait_stores_read::<0>();
-            // Not to be unrolled: the epilogue is long.
-            let rows = bits::opaque(ROWS_OF_WARP);
-            let mut chunk = 0;
-            while chunk < SUMS / SUMS_OF_CHUNK && finish.is_within(0, self.col + chunk as u32 * CHUNK) {
-                let col = self.col + chunk as u32 * CHUNK;
-                warp::sync_warp(u32::MAX);
-                for number in 0..SUMS / SUMS_OF_CHUNK {
-                    if number == chunk {
-                        for i in 0..SUMS_OF_CHUNK / 2 {
-                            let row = self.lane / 4 + i as u32 % 2 * 8;
-                            let quad = i as u32 / 2 * 2 + self.lane % 4 / 2;
-                            let pair = [0, 1].map(|j| sums[number * SUMS_OF_CHUNK + 2 * i + j]);
-                            staged.set_8(place(row, quad) + self.lane % 2 * 2, pair.map(f32::to_bits));
-                        }
-                    }
-                }
-                warp::sync_warp(u32::MAX);
-                if !finite {
-                    let mut index = self.lane;
-                    while index < rows * CHUNK {
-                        let (row, along) = (index / CHUNK, index % CHUNK);
-                        let at = place(row, along / PACK) + along % PACK;
-                        let exists = finish.is_within(self.row + row, col + along);
-                        if exists && !staged.get(at).is_finite() {
-                            staged.set(at, again.sum(self.row + row, col + along));
-                        }
-                        index += 32;
-                    }
-                    warp::sync_warp(u32::MAX);
-                }
-                let (mut first, pack) = (0, self.lane % PACKS);
-                while first < rows {
-                    let row = first + self.lane / PACKS;
-                    let all = || {
-                        let [a, b, c, d] = staged.get_pack(place(row, pack)).map(f32::from_bits);
-                        [a, b, c, d, 0.0, 0.0, 0.0, 0.0]
-                    };
-                    let in_chunk = |i: u32| {
-                        // Neighbours by neighbouring lanes.
-                        let number = i * 32 + self.lane;
-                        let spread = (first + number / CHUNK, number % CHUNK);
-                        if finish.is_packed() { (row, pack * PACK + i) } else { spread }
-                    };
-                    let at = |i: u32| {
-                        let (row, along) = in_chunk(i);
-                        (self.row + row, col + along)
-                    };
-                    let sum = |i: u32| {
-                        let (row, along) = in_chunk(i);
-                        staged.get(place(row, along / PACK) + along % PACK)
-                    };
-                    finish.pack(self.row + row, col + pack * PACK, all, at, sum);
-                    first += ROWS_AT_A_TIME;
-                }
-                chunk += 1;
-            }
-        }
     }
 }

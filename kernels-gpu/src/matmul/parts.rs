@@ -1,8 +1,8 @@
 //! f32 numbers as sums of bf16 numbers, which tensor cores multiply: the operands of [`parted()`](fn@super::parted).
 //!
 //! The first part of x is x rounded to bf16, the second what that leaves, rounded, and so on. A part has 8 bits and f32's
-//! exponents, and what is left of x has at most half the last of them: two parts are off by 2^-18 of x at most, three by
-//! 2^-27, and exact but where x has bits below 2^-133, the least bf16. NaN, infinities and what rounds to infinity leave NaN.
+//! exponents, and what is left of x has at most half the last of them: three parts are off by 2^-27 of x at most,
+//! and exact but where x has bits below 2^-133, the least bf16. NaN, infinities and what rounds to infinity leave NaN.
 //!
 //! Of `[outer, inner, lines, length]` in any strides comes `[outer, parts, inner, lines, pitch]`, contiguous, lines in whole packs with
 //! zeros at their ends: what a tensor map can have.
@@ -17,6 +17,8 @@ use cuda_std::divide::Divisor;
 use cuda_std::plain_parameter;
 use cuda_std::prelude::*;
 
+/// Parts of a number.
+pub const PARTS: usize = 3;
 /// Numbers of a pack of parts.
 const PACK: usize = 8;
 
@@ -47,12 +49,8 @@ plain_parameter!(Parting);
 ///
 /// # Safety
 /// `source` has the elements that `p` names, `out` the packs of all parts; the grid has a thread for each pack of a part.
-#[kernel(
-    family = "matmul_hopper",
-    requires = "sm_90a",
-    instances = [{ PARTS: 3; threads: 256 }, { PARTS: 2; threads: 256 }],
-)]
-pub unsafe fn part_numbers<const PARTS: usize>(source: Global<f32>, out: GlobalMut<bf16>, p: Parting) {
+#[kernel(family = "matmul_hopper", requires = "sm_90a", instances = [{ ; threads: 256 }])]
+pub unsafe fn part_numbers(source: Global<f32>, out: GlobalMut<bf16>, p: Parting) {
     let index = thread::index_1d();
     dependent::wait();
     dependent::allow_next();

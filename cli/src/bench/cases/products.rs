@@ -105,10 +105,12 @@ pub fn cases(setting: &Setting, op: &'static str, functions: &[Function]) -> Vec
                     let shapes = random_shapes(multiples).into_iter().filter(|&e| serves(dtype, e));
                     cases.extend(shapes.map(|e| case(op, function, e, dtype, note)));
                 }
-                if dtype == DType::F32 {
-                    let shapes = LAYERS.into_iter().filter(|&e| serves(dtype, e));
-                    cases.extend(shapes.map(|e| rounded(op, e)));
-                }
+            }
+            if let Function::Matmul(a, b) = function
+                && dtype == DType::F32
+                && !setting.quick
+            {
+                cases.extend(rounded_shapes(a, b).map(|(e, note)| rounded(op, [a, b], e, note)));
             }
         }
     }
@@ -138,19 +140,33 @@ fn case(op: &'static str, function: Function, e: Extents, dtype: DType, note: &s
     case.flops(function.flops(e))
 }
 
-/// f32 operands that may be rounded to tf32; b is [n, k] in memory.
-fn rounded(op: &'static str, e: Extents) -> Case {
-    let function = Function::Matmul(false, true);
+/// Shapes of f32 operands that may be rounded to tf32, and what to call them.
+fn rounded_shapes(transpose_a: bool, transpose_b: bool) -> impl Iterator<Item = (Extents, &'static str)> {
+    let mut shapes = vec![(LAYERS[1], " tf32"), (LAYERS[3], " tf32")];
+    if !transpose_a && transpose_b {
+        let others = [LAYERS[0], LAYERS[2]].into_iter().chain(DECODE).chain(STEPS).chain(ODD);
+        shapes.extend(others.map(|e| (e, " tf32")));
+        shapes.extend(random_shapes(true).into_iter().map(|e| (e, " tf32 random")));
+    }
+    shapes.into_iter().filter(|&(e, _)| serves(DType::F32, e))
+}
+
+/// f32 operands that may be rounded to tf32.
+fn rounded(op: &'static str, [transpose_a, transpose_b]: [bool; 2], e: Extents, note: &str) -> Case {
+    let function = Function::Matmul(transpose_a, transpose_b);
     let (shape, bytes) = ([e.m, e.n, e.k], function.bytes(e, DType::F32));
-    let case = Case::new(op, &shape, DType::F32, function.variant() + " tf32", bytes, move |data, sets| {
-        let parameters = Matmul { transpose_b: true, tf32: true, ..Matmul::default() };
-        let numbers = |shape: &[usize]| data.numbers(sets, DType::F32, shape);
-        let (a, b) = (numbers(&[e.m, e.k])?, numbers(&[e.n, e.k])?);
+    let case = Case::new(op, &shape, DType::F32, function.variant() + note, bytes, move |data, sets| {
+        let parameters = Matmul { transpose_a, transpose_b, tf32: true, ..Matmul::default() };
+        let numbers = |turned: bool, rows, cols| {
+            data.numbers(sets, DType::F32, &if turned { [cols, rows] } else { [rows, cols] })
+        };
+        let (a, b) = (numbers(transpose_a, e.m, e.k)?, numbers(transpose_b, e.k, e.n)?);
         let y = data.outputs(sets, DType::F32, &[e.m, e.n])?;
         let plan = ops::matmul::explain(&a[0], &b[0], &parameters)?.to_string();
         Ok(Prepared::new(bytes, plan, move |set| ops::matmul_into(&a[set], &b[set], &parameters, &y[set])))
     });
-    case.torch([("transpose_b", true.into()), ("tf32", true.into())]).flops(function.flops(e))
+    let facts = [("transpose_a", transpose_a), ("transpose_b", transpose_b), ("tf32", true)];
+    case.torch(facts.map(|(name, value)| (name, value.into()))).flops(function.flops(e))
 }
 
 fn prepare(data: &Data, sets: usize, function: Function, e: Extents, dtype: DType) -> Result<Prepared> {

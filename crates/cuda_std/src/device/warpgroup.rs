@@ -33,12 +33,13 @@ pub fn wait<const PENDING: u32>() {
     unsafe { asm!("wgmma.wait_group.sync.aligned {};", const PENDING, options(nostack, preserves_flags)) };
 }
 
-/// For sums of a number of columns: four products of 16 terms as a group, and the wait for all groups. Both name all
+/// For sums of a number of columns: four products of 32 bytes of terms as a group, and the wait for all groups. Both name all
 /// sums: the assembler keeps them in place between the two, and the compiler does not touch them.
 macro_rules! products {
-    ($columns:literal, $sums:literal, $f16:ident, $bf16:ident, $finish:ident, $list:literal, [$($i:literal)*]) => {
-        products!($columns, $sums, $f16, "f16.f16", $list, [$($i)*]);
-        products!($columns, $sums, $bf16, "bf16.bf16", $list, [$($i)*]);
+    ($columns:literal, $sums:literal, [$f16:ident $bf16:ident $tf32:ident $finish:ident], $list:literal, [$($i:literal)*]) => {
+        products!(@ $columns, $sums, $f16, "k16.f32.f16.f16", ", {A}, {B}", [A B], $list, [$($i)*]);
+        products!(@ $columns, $sums, $bf16, "k16.f32.bf16.bf16", ", {A}, {B}", [A B], $list, [$($i)*]);
+        products!(@ $columns, $sums, $tf32, "k8.f32.tf32.tf32", "", [], $list, [$($i)*]);
 
         #[inline(always)]
         unsafe fn $finish(sums: &mut [f32; $sums]) {
@@ -52,9 +53,11 @@ macro_rules! products {
             }
         }
     };
-    ($columns:literal, $sums:literal, $name:ident, $types:literal, $list:literal, [$($i:literal)*]) => {
+    // Whether the operands run across the terms says 16-bit types alone.
+    (@ $columns:literal, $sums:literal, $name:ident, $types:literal, $turned:literal, [$($turn:ident)*], $list:literal,
+        [$($i:literal)*]) => {
         #[inline(always)]
-        unsafe fn $name<const A: u32, const B: u32>(
+        unsafe fn $name<$(const $turn: u32),*>(
             sums: &mut [f32; $sums],
             a: [u64; 4],
             b: [u64; 4],
@@ -65,19 +68,19 @@ macro_rules! products {
                 asm!(
                     "{{ .reg .pred %more; setp.ne.b32 %more, {more}, 0;",
                     "wgmma.fence.sync.aligned;",
-                    concat!("wgmma.mma_async.sync.aligned.m64n", $columns, "k16.f32.", $types,
-                        " {{", $list, "}}, {a0}, {b0}, %more, 1, 1, {ta}, {tb};"),
-                    concat!("wgmma.mma_async.sync.aligned.m64n", $columns, "k16.f32.", $types,
-                        " {{", $list, "}}, {a1}, {b1}, 1, 1, 1, {ta}, {tb};"),
-                    concat!("wgmma.mma_async.sync.aligned.m64n", $columns, "k16.f32.", $types,
-                        " {{", $list, "}}, {a2}, {b2}, 1, 1, 1, {ta}, {tb};"),
-                    concat!("wgmma.mma_async.sync.aligned.m64n", $columns, "k16.f32.", $types,
-                        " {{", $list, "}}, {a3}, {b3}, 1, 1, 1, {ta}, {tb};"),
+                    concat!("wgmma.mma_async.sync.aligned.m64n", $columns, $types,
+                        " {{", $list, "}}, {a0}, {b0}, %more, 1, 1", $turned, ";"),
+                    concat!("wgmma.mma_async.sync.aligned.m64n", $columns, $types,
+                        " {{", $list, "}}, {a1}, {b1}, 1, 1, 1", $turned, ";"),
+                    concat!("wgmma.mma_async.sync.aligned.m64n", $columns, $types,
+                        " {{", $list, "}}, {a2}, {b2}, 1, 1, 1", $turned, ";"),
+                    concat!("wgmma.mma_async.sync.aligned.m64n", $columns, $types,
+                        " {{", $list, "}}, {a3}, {b3}, 1, 1, 1", $turned, ";"),
                     "wgmma.commit_group.sync.aligned; }}",
                     $(inout(reg32) sums[$i],)*
                     a0 = in(reg64) a[0], a1 = in(reg64) a[1], a2 = in(reg64) a[2], a3 = in(reg64) a[3],
                     b0 = in(reg64) b[0], b1 = in(reg64) b[1], b2 = in(reg64) b[2], b3 = in(reg64) b[3],
-                    more = in(reg32) more as u32, ta = const A, tb = const B, options(nostack, preserves_flags)
+                    more = in(reg32) more as u32, $($turn = const $turn,)* options(nostack, preserves_flags)
                 );
             }
         }
@@ -87,9 +90,7 @@ macro_rules! products {
 products!(
     256,
     128,
-    f16_256,
-    bf16_256,
-    finish_256,
+    [f16_256 bf16_256 tf32_256 finish_256],
     "{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}, {15}, {16}, \
          {17}, {18}, {19}, {20}, {21}, {22}, {23}, {24}, {25}, {26}, {27}, {28}, {29}, {30}, {31}, \
          {32}, {33}, {34}, {35}, {36}, {37}, {38}, {39}, {40}, {41}, {42}, {43}, {44}, {45}, {46}, \
@@ -109,9 +110,7 @@ products!(
 products!(
     128,
     64,
-    f16_128,
-    bf16_128,
-    finish_128,
+    [f16_128 bf16_128 tf32_128 finish_128],
     "{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}, {15}, {16}, \
          {17}, {18}, {19}, {20}, {21}, {22}, {23}, {24}, {25}, {26}, {27}, {28}, {29}, {30}, {31}, \
          {32}, {33}, {34}, {35}, {36}, {37}, {38}, {39}, {40}, {41}, {42}, {43}, {44}, {45}, {46}, \
@@ -124,9 +123,7 @@ products!(
 products!(
     64,
     32,
-    f16_64,
-    bf16_64,
-    finish_64,
+    [f16_64 bf16_64 tf32_64 finish_64],
     "{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}, {15}, {16}, \
          {17}, {18}, {19}, {20}, {21}, {22}, {23}, {24}, {25}, {26}, {27}, {28}, {29}, {30}, {31}",
     [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31]
@@ -158,6 +155,21 @@ macro_rules! dispatch {
 dispatch! {
     multiply_f16: f16_256, f16_128, f16_64;
     multiply_bf16: bf16_256, bf16_128, bf16_64;
+}
+
+#[inline(always)]
+pub unsafe fn multiply_tf32<const SUMS: usize>(sums: &mut [f32; SUMS], a: Operand, b: Operand, more: bool) {
+    let (a, b) = (a.steps(), b.steps());
+    let sums = (&raw mut *sums).cast::<f32>();
+    // SAFETY: as above.
+    unsafe {
+        match const { SUMS } {
+            128 => tf32_256(&mut *sums.cast(), a, b, more),
+            64 => tf32_128(&mut *sums.cast(), a, b, more),
+            32 => tf32_64(&mut *sums.cast(), a, b, more),
+            _ => const { assert!(SUMS == 128 || SUMS == 64 || SUMS == 32, "64, 128 or 256 columns") },
+        }
+    }
 }
 
 #[inline(always)]

@@ -14,6 +14,7 @@ pub struct TensorMap {
     extents: [u64; 4],
     strides: [u64; 4],
     boxed: [u32; 4],
+    tf32: bool,
 }
 
 impl TensorMap {
@@ -27,7 +28,12 @@ impl TensorMap {
         boxed: [u32; 4],
         encoded: [u64; 16],
     ) -> TensorMap {
-        TensorMap { encoded, data, element, extents, strides: [element as u64, y, z, w], boxed }
+        TensorMap { encoded, data, element, extents, strides: [element as u64, y, z, w], boxed, tf32: false }
+    }
+
+    /// The same with f32 elements that loads round to tf32, as `encoded` has it too.
+    pub fn of_tf32(self) -> TensorMap {
+        TensorMap { tf32: true, ..self }
     }
 
     /// No tensor: for a parameter that the launch does not use.
@@ -36,8 +42,8 @@ impl TensorMap {
     }
 
     fn described(&self) -> bulk::TensorMap {
-        let TensorMap { data, element, extents, strides, boxed, .. } = *self;
-        bulk::TensorMap { data: data.view(), element, extents, strides, boxed }
+        let TensorMap { data, element, extents, strides, boxed, tf32, .. } = *self;
+        bulk::TensorMap { data: data.view(), element, extents, strides, boxed, tf32 }
     }
 }
 

@@ -1,4 +1,6 @@
-use simt::warpgroup::{Product, commit_products, multiply, take_sums, wait_products};
+use simt::warpgroup::{
+    Product, commit_products, multiply, multiply_tf32 as start_tf32, take_sums, wait_products,
+};
 
 use super::matrix::{Bf16, F16};
 use super::shared::RawShared;
@@ -27,6 +29,18 @@ pub fn wait<const PENDING: u32>() {
     wait_products(PENDING as usize);
 }
 
+/// The instructions of an issue.
+#[inline(always)]
+fn of_issue(columns: usize, a: Operand, b: Operand, transposed: [bool; 2], more: bool) -> [Product; 4] {
+    let (a, b) = (a.steps(), b.steps());
+    std::array::from_fn(|step| Product {
+        columns,
+        descriptors: [a[step], b[step]],
+        transposed,
+        more: more || step > 0,
+    })
+}
+
 macro_rules! products {
     ($($name:ident: $element:ty;)*) => {$(
         #[inline(always)]
@@ -37,13 +51,7 @@ macro_rules! products {
             b: Operand,
             more: bool,
         ) {
-            for (step, descriptors) in a.steps().into_iter().zip(b.steps()).enumerate() {
-                let product = Product {
-                    columns: 2 * SUMS,
-                    descriptors: descriptors.into(),
-                    transposed: [A == 1, B == 1],
-                    more: more || step > 0,
-                };
+            for product in of_issue(2 * SUMS, a, b, [A == 1, B == 1], more) {
                 multiply::<$element>(product, sums);
             }
             commit_products();
@@ -53,6 +61,15 @@ macro_rules! products {
 products! {
     multiply_f16: F16;
     multiply_bf16: Bf16;
+}
+
+#[inline(always)]
+#[track_caller]
+pub unsafe fn multiply_tf32<const SUMS: usize>(sums: &mut [f32; SUMS], a: Operand, b: Operand, more: bool) {
+    for product in of_issue(2 * SUMS, a, b, [false; 2], more) {
+        start_tf32(product, sums);
+    }
+    commit_products();
 }
 
 #[inline(always)]

@@ -10,7 +10,7 @@ use kernels_gpu::matmul::{self as kernels, BAND, Blocks, Epilogue, Matrix, Produ
 use super::layout::{Copied, Layout, lines};
 use super::maps;
 use super::parted::Whole;
-use super::plan::{Choice, Plan, Request, Target, Wanted, instance};
+use super::plan::{Choice, Plan, Request, Target, instance};
 use super::problem::{Heads, Problem};
 use super::tuned::tuned;
 use crate::dtype::{DType, Element};
@@ -93,9 +93,8 @@ fn dispatch(
     }
 }
 
-/// What a kernel gets: the plan, and operands as it reads them.
+/// What a kernel gets: operands as it reads them.
 struct Ready {
-    plan: Plan,
     layout: Layout,
     operands: [Tensor; 2],
 }
@@ -104,14 +103,13 @@ fn request(problem: &Problem, layout: &Layout, operands: [&Tensor; 2]) -> Reques
     Request::new(problem, layout, operands.map(|tensor| tensor.address().is_multiple_of(16)))
 }
 
-/// Plans, and copies the operands that the kernel cannot read as they lie.
+/// Copies the operands that the plan's kernel cannot read as they lie.
 fn prepare<T: Element + Float + kernels::repack::Instances>(
+    plan: &Plan,
     problem: &Problem,
     layout: &Layout,
     operands: [&Tensor; 2],
-    y: &Tensor,
 ) -> Result<Ready> {
-    let plan = Plan::new(&request(problem, layout, operands), Target::of(y.device()), problem.wanted);
     let mut layout = *layout;
     let mut held = operands.map(Tensor::clone);
     let extents = [(layout.m, layout.k), (layout.n, layout.k)];
@@ -130,7 +128,7 @@ fn prepare<T: Element + Float + kernels::repack::Instances>(
             };
         }
     }
-    Ok(Ready { plan, layout, operands: held })
+    Ok(Ready { layout, operands: held })
 }
 
 fn floats(
@@ -140,33 +138,47 @@ fn floats(
     behind: Behinds,
     y: &Tensor,
 ) -> Result<()> {
-    let Ready { plan, layout: at, operands: held } = prepare::<f32>(problem, layout, operands, y)?;
+    let (request, target) = (request(problem, layout, operands), Target::of(y.device()));
+    let plan = Plan::new(&request, target, problem.wanted);
+    match floats_by(plan, problem, layout, operands, behind, y) {
+        // Parts take half as much memory again as the operands, and transposed ones as much: without it others serve.
+        Err(Error::OutOfMemory { .. } | Error::TooLarge { .. }) if !plan.is_of_whole_numbers() => {
+            let plan = Plan::of_whole_numbers(&request, target);
+            floats_by(plan, problem, layout, operands, behind, y)
+        }
+        result => result,
+    }
+}
+
+fn floats_by(
+    plan: Plan,
+    problem: &Problem,
+    layout: &Layout,
+    operands: [&Tensor; 2],
+    behind: Behinds,
+    y: &Tensor,
+) -> Result<()> {
+    let Ready { layout: at, operands: held } = prepare::<f32>(&plan, problem, layout, operands)?;
+    let extents = [at.m, at.n];
+    // Parts are held until the product is launched; their memory is freed in the order of the stream.
+    let mut parts = Vec::new();
     let code = match plan.choice {
         Choice::CudaCores { index } => Code::Plain(&kernels::cuda_cores::ALL[index]),
         Choice::Tf32Cores { shape } => Code::Plain(&kernels::tf32_cores::ALL[instance(shape, plan.sides)]),
         Choice::Parted { shape } => {
             let kernel = &kernels::parted::ALL[instance(shape, plan.sides)];
-            let parts = |i: usize, matrix, rows| {
+            for (i, matrix) in [at.a, at.b].into_iter().enumerate() {
                 let (tensor, along_k) = (&held[i], plan.sides[i].along_k);
-                let whole = Whole { tensor, matrix, rows, cols: at.k, batch: at.batch, along_k };
-                whole.take_apart(problem.op, kernel.constant("PARTS"), plan.tile[i])
-            };
-            let taken = parts(0, at.a, at.m).and_then(|a| Ok([a, parts(1, at.b, at.n)?]));
-            match taken {
-                Ok(taken) => {
-                    // Their memory is freed in the order of the stream.
-                    let code = Code::Parted(kernel, taken.each_ref().map(|parts| parts.map));
-                    return product::<f32>(problem, &at, plan, code, held.each_ref(), behind, y);
-                }
-                // Parts take half as much memory again as the operands: without it others serve.
-                Err(Error::OutOfMemory { .. } | Error::TooLarge { .. }) => {
-                    let plan =
-                        Plan::of_whole_numbers(&request(problem, layout, operands), Target::of(y.device()));
-                    let problem = Problem { wanted: Some(Wanted::exactly(&plan)), ..problem.clone() };
-                    return floats(&problem, layout, operands, behind, y);
-                }
-                Err(error) => return Err(error),
+                let whole = Whole { tensor, matrix, rows: extents[i], cols: at.k, batch: at.batch, along_k };
+                parts.push(whole.take_apart(problem.op, plan.tile[i])?);
             }
+            Code::Parted(kernel, [parts[0].map, parts[1].map])
+        }
+        Choice::Tf32Pipelined { shape } => {
+            let map = |i: usize, matrix: &Matrix| {
+                maps::operand(&held[i], matrix, [extents[i], at.k], at.batch, true, plan.tile[i])
+            };
+            Code::Tf32Piped(&kernels::tf32_pipelined::ALL[shape], [map(0, &at.a)?, map(1, &at.b)?])
         }
         _ => unreachable!("the other kernels are for 16-bit types"),
     };
@@ -191,7 +203,8 @@ where
         + kernels::repack::Instances
         + kernels::reduce::Instances,
 {
-    let Ready { plan, layout, operands } = prepare::<T>(problem, layout, operands, y)?;
+    let plan = Plan::new(&request(problem, layout, operands), Target::of(y.device()), problem.wanted);
+    let Ready { layout, operands } = prepare::<T>(&plan, problem, layout, operands)?;
     let operands = operands.each_ref();
     let extents = [(layout.m, layout.k), (layout.n, layout.k)];
     let code = match plan.choice {
@@ -217,9 +230,10 @@ where
             };
             Code::Piped(kernel, [map(0, &layout.a)?, map(1, &layout.b)?])
         }
-        Choice::Tf32Cores { .. } | Choice::Parted { .. } | Choice::CudaCores { .. } => {
-            unreachable!("these kernels are for f32")
-        }
+        Choice::Tf32Cores { .. }
+        | Choice::Parted { .. }
+        | Choice::Tf32Pipelined { .. }
+        | Choice::CudaCores { .. } => unreachable!("these kernels are for f32"),
     };
     product::<T>(problem, &layout, plan, code, operands, behind, y)
 }
@@ -233,6 +247,8 @@ enum Code<T: 'static> {
     Piped(&'static Kernel<kernels::pipelined::Args<T>>, [TensorMap; 2]),
     /// One that reads their parts through maps.
     Parted(&'static Kernel<OfParts<T>>, [TensorMap; 2]),
+    /// One that reads them rounded through maps.
+    Tf32Piped(&'static Kernel<OfTf32<T>>, [TensorMap; 2]),
 }
 
 /// The arguments of `parted`.
@@ -248,6 +264,9 @@ type OfParts<T> = (
     GlobalMut<T>,
     Product,
 );
+
+/// The arguments of `tf32_pipelined`.
+type OfTf32<T> = (TensorMap, TensorMap, TensorMap, Global<T>, Global<T>, GlobalMut<T>, GlobalMut<T>, Product);
 
 impl<T: Element> Code<T> {
     /// # Safety
@@ -275,12 +294,17 @@ impl<T: Element> Code<T> {
                     let result = result.unwrap_or_else(TensorMap::none);
                     device.launch(kernel, grid, (*map_a, *map_b, result, a, b, bias, addend, aux, out, p))
                 }
+                Code::Tf32Piped(kernel, [map_a, map_b]) => {
+                    let (_, _, bias, addend, aux, out, p) = args;
+                    let result = result.unwrap_or_else(TensorMap::none);
+                    device.launch(kernel, grid, (*map_a, *map_b, result, bias, addend, aux, out, p))
+                }
             }
         }
     }
 }
 
-/// A copy of an operand whose lines start at multiples of 16 bytes, and where it lies.
+/// A copy of an operand whose lines start at multiples of 16 bytes, and where it lies. Whole lines across those of the operand are a transposition.
 fn repacked<T: Element + Float + kernels::repack::Instances>(
     op: &'static str,
     tensor: &Tensor,
@@ -291,22 +315,30 @@ fn repacked<T: Element + Float + kernels::repack::Instances>(
 ) -> Result<Tensor> {
     let copied = Copied::new(matrix, [rows, cols], batch, along_k, T::PER_PACK);
     let Copied { outer, inner, lines, length, pitch, source, .. } = copied;
-    let copy = Tensor::uninit(tensor.device(), tensor.dtype(), &[outer, inner, lines, pitch])?;
-    let packs = copy.len() / T::PER_PACK;
-    let p = kernels::Repack {
-        source,
-        packs_of_row: divisor(op, pitch / T::PER_PACK)?,
-        rows: divisor(op, lines)?,
-        inner: divisor(op, inner)?,
-        cols: length as u32,
-        packs: packs_of_launch(op, packs)?,
+    let copy = if source.row == 1 && source.col != 1 && pitch == length {
+        let Matrix { row, col, outer: of_outer, inner: of_inner } = source;
+        let view = tensor.strided(&[outer, inner, lines, length], &[of_outer, of_inner, row, col])?;
+        crate::ops::contiguous(&view)?
+    } else {
+        let copy = Tensor::uninit(tensor.device(), tensor.dtype(), &[outer, inner, lines, pitch])?;
+        let packs = copy.len() / T::PER_PACK;
+        let p = kernels::Repack {
+            source,
+            packs_of_row: divisor(op, pitch / T::PER_PACK)?,
+            rows: divisor(op, lines)?,
+            inner: divisor(op, inner)?,
+            cols: length as u32,
+            packs: packs_of_launch(op, packs)?,
+        };
+        if packs > 0 {
+            let kernel = &kernels::repack::kernels::<T>()[0];
+            let grid = Grid::covering(packs as u64, kernel.bounds.threads.into())?;
+            let args = (tensor.view::<T>()?, copy.view_mut::<T>()?, p);
+            // SAFETY: the source has the elements of the operand's layout, the copy whole packs for all lines.
+            unsafe { tensor.device().launch(kernel, grid, args)? };
+        }
+        copy
     };
-    if packs > 0 {
-        let kernel = &kernels::repack::kernels::<T>()[0];
-        let grid = Grid::covering(packs as u64, kernel.bounds.threads.into())?;
-        // SAFETY: the source has the elements of the operand's layout, the copy whole packs for all lines.
-        unsafe { tensor.device().launch(kernel, grid, (tensor.view::<T>()?, copy.view_mut::<T>()?, p))? };
-    }
     let lies = copied.matrix();
     *matrix = Matrix {
         outer: if matrix.outer == 0 { 0 } else { lies.outer },
@@ -468,9 +500,9 @@ fn storable(choice: Choice, epilogue: &Epilogue) -> Option<[u32; 2]> {
             let boxed = [kernels::PIPELINED_CHUNK, kernels::PIPELINED_ROWS];
             (boxed, size_of::<u16>(), serves && flags & flag::WIDE == 0)
         }
-        Choice::Parted { .. } => {
+        Choice::Parted { .. } | Choice::Tf32Pipelined { .. } => {
             let short = [activation::NONE, activation::RELU].contains(&applied);
-            (kernels::PARTED_BOX, size_of::<f32>(), short && beside == 0)
+            (kernels::F32_BOX, size_of::<f32>(), short && beside == 0)
         }
         _ => return None,
     };

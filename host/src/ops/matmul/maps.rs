@@ -1,9 +1,10 @@
 //! Tensor maps of a product's matrices, and when there can be one.
 
 use cuda_std::tma::TensorMap;
-use kernels_gpu::matmul::{Matrix, PIPELINED_DEPTH, PIPELINED_LINES};
+use kernels_gpu::matmul::{Matrix, PIPELINED_DEPTH, PIPELINED_LINES, TF32_DEPTH};
 
 use crate::cuda::{RANK, Tiled};
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -19,7 +20,7 @@ pub fn mappable(matrix: &Matrix, size: usize, lines: usize, along_k: bool) -> bo
     forward && (lines <= 1 || line > 0)
 }
 
-/// Of an operand of `lines` lines of `terms` terms, for tiles of `width` lines.
+/// Of an operand of `lines` lines of `terms` terms, for tiles of `width` lines. One of f32 is along k, and loads round it to tf32.
 pub fn operand(
     tensor: &Tensor,
     matrix: &Matrix,
@@ -28,12 +29,14 @@ pub fn operand(
     along_k: bool,
     width: u32,
 ) -> Result<TensorMap> {
+    let tf32 = tensor.dtype() == DType::F32;
+    let depth = if tf32 { TF32_DEPTH } else { PIPELINED_DEPTH };
     let (step, extents, boxed) = match along_k {
-        true => (matrix.row, [terms, lines], [PIPELINED_DEPTH, width]),
+        true => (matrix.row, [terms, lines], [depth, width]),
         // 64 lines, which are neighbours, by the terms of a stage.
         false => (matrix.col, [lines, terms], [PIPELINED_LINES, PIPELINED_DEPTH]),
     };
-    map(tensor, matrix, step, extents, batch, boxed)
+    map(tensor, matrix, step, extents, batch, boxed, tf32)
 }
 
 /// Of the result, for what is stored at a time: so many columns and rows.
@@ -44,7 +47,7 @@ pub fn result(
     batch: [usize; 2],
     boxed: [u32; 2],
 ) -> Result<TensorMap> {
-    map(tensor, matrix, matrix.row, [n, m], batch, boxed)
+    map(tensor, matrix, matrix.row, [n, m], batch, boxed, false)
 }
 
 fn map(
@@ -54,6 +57,7 @@ fn map(
     [width, lines]: [usize; 2],
     [outer, inner]: [usize; 2],
     [box_width, box_lines]: [u32; 2],
+    tf32: bool,
 ) -> Result<TensorMap> {
     let size = tensor.dtype().size();
     let bytes = |step: i64| step as u64 * size as u64;
@@ -68,8 +72,10 @@ fn map(
         extents: [width as u64, lines as u64, inner, outer],
         strides: [bytes(step).max(16), inner_step, outer_step],
         boxed: [box_width, box_lines, 1, 1],
+        tf32,
     };
     let encoded = if tensor.device().is_cuda() { tiled.encode()? } else { [0; 16] };
     let extents: [u64; RANK] = tiled.extents;
-    Ok(TensorMap::new(data, size, extents, tiled.strides, tiled.boxed, encoded))
+    let map = TensorMap::new(data, size, extents, tiled.strides, tiled.boxed, encoded);
+    Ok(if tf32 { map.of_tf32() } else { map })
 }

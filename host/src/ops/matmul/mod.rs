@@ -82,8 +82,9 @@ impl<D> Default for Matmul<'_, D> {
 /// Products of f32 are as exact as f32 sums are, also on tensor cores, which take each number as two of tf32, a product being off by
 /// at most 2^-21 of it, or on Hopper as three of bf16, a product being off by at most 2^-24; sums are rounded every 32 or 64 terms. An operand
 /// counts in multiples of 2^-133 there, so that numbers below 2^-109 lose bits; NaN and infinities are those of plain f32. With
-/// [`Matmul::tf32`] operands are rounded to 11 bits or more, where that is faster. The parts take half as much memory again as the
-/// operands for as long as the product; where there is none, other kernels serve.
+/// [`Matmul::tf32`] operands are rounded to 11 bits where that is faster, and bits of a sum that do not fit are cut off, as tensor cores do
+/// it. The parts take half as much memory again as the operands for as long as the product, and operands to be rounded that do not lie along k as
+/// much as they have, since they are transposed; where there is none, other kernels serve.
 ///
 /// Any strides are accepted. Operands whose rows or columns start at multiples of 16 bytes (in f32: and have them whole) are
 /// read as they lie; others are copied first, which [`explain`] tells.

@@ -9,12 +9,16 @@
 //! On Hopper 16-bit products take the sum of what their blocks take, of what their bytes take and of what L2 takes to look up the lines of
 //! 128 bytes that tiles are made of: two for a row of a stage that lies across lines, as all may where rows begin anywhere.
 
+use kernels_gpu::matmul::PARTS;
+
 use super::plan::{Choice, Plan, Request, Side, Target};
 use super::tiles::{Cluster, Pace, Part, Read, Stay, Tile};
 use crate::cuda::shared::blocks_that_fit;
 
-/// Terms of a split are a multiple of every kernel's depth.
+/// Terms of a split are a multiple of every kernel's depth; this is that of the kernels for 16 bits and for parts.
 const DEPTH: usize = 64;
+/// Bytes of a line of L2, and of a line of a stage of what the accelerator copies.
+const LINE: usize = 128;
 /// Most bytes of partial sums.
 const MOST_PARTIALS: usize = 64 << 20;
 /// Microseconds that a launch takes by itself.
@@ -76,7 +80,9 @@ impl Tile {
         let sms = f64::from(target.sms);
         // Of one block, at its share of a multiprocessor's rate.
         let work = f64::from(self.rows) * f64::from(self.cols) * k_of_split.min(k) as f64 / self.rate / 1e3;
-        let (turns, rounds) = (k_of_split.min(k).div_ceil(DEPTH) as f64, (blocks / sms).ceil());
+        let along_k = matches!(self.choice, Choice::Tf32Pipelined { .. });
+        let depth = if along_k { LINE / dtype.size() } else { DEPTH };
+        let (turns, rounds) = (k_of_split.min(k).div_ceil(depth) as f64, (blocks / sms).ceil());
         let compute = match self.pace {
             Pace::Clusters(cluster) => {
                 if !splits.is_power_of_two() {
@@ -89,7 +95,7 @@ impl Tile {
                 let meeting = if splits > 1 { meet + part * (parts - 1.0) } else { 0.0 };
                 rounds * (turns * stage + end / parts + meeting)
             }
-            Pace::Parted(_, Part { stage, end }) => {
+            Pace::Parted(Part { stage, end }) => {
                 let longer = if splits > 1 || n.is_multiple_of(4) { 1.0 } else { RAGGED_PARTED };
                 rounds * (turns * stage + end * longer)
             }
@@ -128,7 +134,7 @@ impl Tile {
                     if matches!(self.choice, Choice::Tf32Cores { .. }) { TF32_LAUNCH } else { LAUNCH };
                 launch + compute.max(in_memory) + NOT_HIDDEN * compute.min(in_memory)
             }
-            Pace::Parted(..) => PARTED_LAUNCH + compute.max(in_memory),
+            Pace::Parted(_) => PARTED_LAUNCH + compute.max(in_memory),
             Pace::Reading(Read { once, megabyte, .. }) => once + compute.max(megabyte * bytes / 1e6),
             Pace::Staying(_) => {
                 PIPED_LAUNCH + compute + BYTES[0] * bytes / 1e6 + LINES[0] * lines(request, tiles) / 1e3
@@ -144,24 +150,27 @@ impl Tile {
         let reduce = match self.pace {
             _ if partials == 0 => 0.0,
             Pace::Waves | Pace::Reading(_) => LAUNCH + read_again,
-            Pace::Parted(..) => REDUCE_PARTED + read_again,
+            Pace::Parted(_) => REDUCE_PARTED + read_again,
+            Pace::Staying(_) if along_k => REDUCE + read_again,
             // What comes to be read is in L2, and the time of what is written is in a tile's.
             Pace::Staying(_) | Pace::Clusters(_) => REDUCE,
         };
         // These read operands as they lie.
         let any =
             matches!(self.choice, Choice::CudaCores { .. } | Choice::Loose { .. } | Choice::Parted { .. });
-        let copied = |side: &Side| side.copied && !any;
-        let sides = sides.map(|side| Side { copied: copied(&side), ..side });
+        let sides = sides.map(|side| Side {
+            along_k: side.along_k || along_k,
+            copied: side.copied && !any || along_k && !side.along_k,
+        });
         // Bytes of a number that are written before the product.
         let written = |side: &Side| match self.pace {
-            Pace::Parted(parts, _) => 2 * parts as usize,
+            Pace::Parted(_) => 2 * PARTS,
             _ if side.copied => dtype.size(),
             _ => 0,
         };
         let (copy, copied) = match self.pace {
             Pace::Waves | Pace::Reading(_) => (LAUNCH, 1e3 / MEMORY),
-            Pace::Parted(..) => (PARTING, 1e3 / MEMORY),
+            Pace::Parted(_) => (PARTING, 1e3 / MEMORY),
             Pace::Staying(_) | Pace::Clusters(_) => (COPY, COPIED),
         };
         let copies: f64 = [m, n]
@@ -179,7 +188,7 @@ impl Tile {
             splits,
             k_of_split,
             shared_bytes: self.shared_bytes,
-            most_blocks: if matches!(self.pace, Pace::Staying(_) | Pace::Parted(..)) {
+            most_blocks: if matches!(self.pace, Pace::Staying(_) | Pace::Parted(_)) {
                 u64::from(target.sms) * resident as u64
             } else {
                 u64::MAX
@@ -193,7 +202,6 @@ impl Tile {
 
 /// Lines of L2 that the tiles' stages are made of, of operands without gaps.
 fn lines(request: &Request, tiles: [usize; 2]) -> f64 {
-    const LINE: usize = 128;
     let Request { m, n, k, batch, dtype, sides, .. } = *request;
     let of_side = |side: &Side, rows: usize, times: usize| {
         let along = if side.along_k { k } else { rows };
@@ -201,7 +209,7 @@ fn lines(request: &Request, tiles: [usize; 2]) -> f64 {
         // Rows of a stage begin at multiples of this within a line, and at all of them alike often.
         let step = 1 << row.trailing_zeros().min(LINE.trailing_zeros());
         let across = 2.0 - f64::from(step) / LINE as f64;
-        (rows * times * k.div_ceil(DEPTH)) as f64 * across
+        (rows * times * k.div_ceil(LINE / dtype.size())) as f64 * across
     };
     batch as f64 * (of_side(&sides[0], m, tiles[1]) + of_side(&sides[1], n, tiles[0]))
 }

@@ -2,7 +2,7 @@
 
 use cuda_std::Float;
 use cuda_std::tma::TensorMap;
-use kernels_gpu::matmul::{self as kernels, Matrix};
+use kernels_gpu::matmul::{self as kernels, Matrix, PARTS};
 
 use super::launch::{divisor, packs_of_launch};
 use super::layout::{Copied, lines};
@@ -38,13 +38,13 @@ pub struct Parts {
 }
 
 impl Whole<'_> {
-    /// Takes the operand apart, into `parts` parts for tiles of `width` rows. What repeats in the batch is taken once.
-    pub fn take_apart(&self, op: &'static str, parts: usize, width: u32) -> Result<Parts> {
+    /// Takes the operand apart, for tiles of `width` rows. What repeats in the batch is taken once.
+    pub fn take_apart(&self, op: &'static str, width: u32) -> Result<Parts> {
         let Whole { tensor, matrix, rows, cols, batch, along_k } = *self;
         let device = tensor.device();
         let copied = Copied::new(&matrix, [rows, cols], batch, along_k, PACK);
         let Copied { outer, inner, lines: count, length, pitch, source, .. } = copied;
-        let held = Tensor::uninit(device, DType::BF16, &[outer, parts, inner, count, pitch])?;
+        let held = Tensor::uninit(device, DType::BF16, &[outer, PARTS, inner, count, pitch])?;
         let packs_of_part = inner * count * (pitch / PACK);
         let packs = outer * packs_of_part;
         let aligned = tensor.address().is_multiple_of(16)
@@ -59,15 +59,12 @@ impl Whole<'_> {
             packs: packs_of_launch(op, packs)?,
             aligned: aligned.into(),
         };
-        let kernel = kernels::part_numbers::ALL
-            .iter()
-            .find(|kernel| kernel.constant("PARTS") == parts)
-            .expect("there is an instance for each number of parts");
+        let kernel = &kernels::part_numbers::ALL[0];
         let grid = Grid::covering(packs as u64, kernel.bounds.threads.into())?;
         // SAFETY: the source has the elements of the operand's layout, the parts whole packs for all lines.
         unsafe { device.launch(kernel, grid, (tensor.view::<f32>()?, held.view_mut::<half::bf16>()?, p))? };
         let map =
-            maps::operand(&held, &copied.matrix(), [rows, cols], [outer * parts, inner], along_k, width)?;
+            maps::operand(&held, &copied.matrix(), [rows, cols], [outer * PARTS, inner], along_k, width)?;
         Ok(Parts { _held: held, map })
     }
 }

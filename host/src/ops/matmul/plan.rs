@@ -86,7 +86,8 @@ impl Request {
         };
         let mappable = |matrix, side: &Side, rows: usize| {
             let lines = if side.along_k { rows } else { layout.k };
-            side.copied || mappable(matrix, dtype.size(), lines, side.along_k)
+            // f32 that does not lie along k is transposed.
+            side.copied || wide && !side.along_k || mappable(matrix, dtype.size(), lines, side.along_k)
         };
         let sides = [side(&layout.a, layout.m, aligned[0]), side(&layout.b, layout.n, aligned[1])];
         let neighbours = |matrix: &kernels::Matrix, side: &Side, rows: usize| {
@@ -94,13 +95,12 @@ impl Request {
             step == 1 || extent <= 1
         };
         Request {
+            // What kernels that fetch by themselves ask.
             neighbours: !wide
                 && neighbours(&layout.a, &sides[0], layout.m)
                 && neighbours(&layout.b, &sides[1], layout.n),
             tf32: problem.factors.tf32,
-            mappable: !wide
-                && mappable(&layout.a, &sides[0], layout.m)
-                && mappable(&layout.b, &sides[1], layout.n),
+            mappable: mappable(&layout.a, &sides[0], layout.m) && mappable(&layout.b, &sides[1], layout.n),
             m: layout.m,
             n: layout.n,
             k: layout.k,
@@ -147,6 +147,11 @@ pub enum Choice {
     /// `parted`, with tiles of this shape.
     Parted {
         /// Number in the table of shapes.
+        shape: usize,
+    },
+    /// `tf32_pipelined`, with tiles of this shape.
+    Tf32Pipelined {
+        /// The instance.
         shape: usize,
     },
     /// `cuda_cores`.
@@ -234,12 +239,15 @@ impl Plan {
         first.then_with(|| self.microseconds.total_cmp(&other.microseconds))
     }
 
-    /// The fastest that does not take numbers apart, which takes memory: of f32.
+    /// The fastest that neither takes numbers apart nor transposes them, which takes memory: of f32.
     pub(crate) fn of_whole_numbers(request: &Request, target: Target) -> Plan {
         let mut plans = Plan::of_each_kernel(request, target).into_iter();
-        plans
-            .find(|plan| !matches!(plan.choice, Choice::Parted { .. }))
-            .expect("there is another tile for f32")
+        plans.find(Plan::is_of_whole_numbers).expect("there is another tile for f32")
+    }
+
+    /// Whether it neither takes numbers apart nor transposes them.
+    pub(crate) fn is_of_whole_numbers(&self) -> bool {
+        !matches!(self.choice, Choice::Parted { .. } | Choice::Tf32Pipelined { .. })
     }
 
     /// The best of each kernel, the best first.
@@ -315,10 +323,8 @@ impl fmt::Display for Plan {
                     _ => "tf32_cores (three products)",
                 }
             }
-            Choice::Parted { shape } => match kernels::parted::ALL[shape * LAYOUTS].constant("PARTS") {
-                2 => "parted (two of bf16)",
-                _ => "parted (three of bf16)",
-            },
+            Choice::Parted { .. } => "parted (three of bf16)",
+            Choice::Tf32Pipelined { .. } => "tf32_pipelined (rounded to tf32)",
             Choice::CudaCores { .. } => "cuda_cores",
         };
         let [rows, cols] = self.tile;

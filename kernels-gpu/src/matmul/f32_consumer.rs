@@ -1,0 +1,179 @@
+//! How a warp of a consumer finishes sums in f32, for [`parted()`](fn@super::parted) and [`tf32_pipelined()`](fn@super::tf32_pipelined): number i of
+//! a lane is that of row lane / 4 + 8·(i / 2 % 2) and column 8·(i / 4) + 2·(lane % 4) + i % 2 of its warp.
+//!
+//! Each warp by itself, by way of its room in shared memory. Plain results leave by copies of the accelerator, which go on during the next
+//! tile's products; others go by the epilogue that all kernels share.
+
+use super::epilogue::{Epilogue, Finish, activation, flag};
+use super::place::Place;
+use cuda_std::bits;
+use cuda_std::float::{fma, max_nan};
+use cuda_std::prelude::*;
+use cuda_std::tile;
+use cuda_std::tma::{self, TensorMap};
+
+/// Warps of a consumer, and rows of a warp.
+pub(super) const WARPS: u32 = 4;
+pub(super) const ROWS_OF_WARP: u32 = 16;
+/// Columns that a warp finishes at a time, sums of a lane among them, and the bytes for them.
+const CHUNK: u32 = 64;
+const SUMS_OF_CHUNK: usize = 32;
+pub(super) const ROOM_BYTES: u32 = ROWS_OF_WARP * CHUNK * 4;
+/// Columns that a warp stores at a time, 128 bytes of each row, sums of a lane among them, and how many such boxes its room holds.
+const BOX: u32 = 32;
+const SUMS_OF_BOX: usize = 16;
+const BOXES: u32 = CHUNK / BOX;
+/// Numbers of a pack of the result, packs of a chunk's row, and rows of packs that a warp takes at a time.
+const PACK: u32 = 4;
+const PACKS: u32 = CHUNK / PACK;
+const ROWS_AT_A_TIME: u32 = 32 / PACKS;
+
+/// Columns and rows of a box of the result.
+pub const F32_BOX: [u32; 2] = [BOX, ROWS_OF_WARP];
+
+/// A lane of a consumer, with its warp's room, and where the warp's sums begin in the result.
+#[derive(Clone, Copy)]
+pub(super) struct WarpFinisher {
+    pub lane: u32,
+    /// The byte of dynamic shared memory where its warp's [`ROOM_BYTES`] begin.
+    pub room: u32,
+    pub row: u32,
+    pub col: u32,
+}
+
+impl WarpFinisher {
+    /// Finishes sums of which `p` says [`flag::STORED`], box by box: alpha, a bias and a ramp. The accelerator stores them during the next
+    /// tile's products.
+    ///
+    /// # Safety
+    /// The map is of the result, the bias as `p` says. All lanes call; the stores are waited for before the block ends.
+    #[inline(always)]
+    pub unsafe fn store<const SUMS: usize>(
+        self,
+        sums: &[f32; SUMS],
+        p: &Epilogue,
+        bias: Global<f32>,
+        out: TensorMap,
+        place: Place,
+    ) {
+        let ramp = p.activation == activation::RELU;
+        // SAFETY: the caller's contract; a box is written again when the store from it has read it.
+        unsafe {
+            for number in 0..SUMS / SUMS_OF_BOX {
+                let room = self.room + number as u32 % BOXES * (ROOM_BYTES / BOXES);
+                let staged = Shared::<f32>::dynamic(room, ROWS_OF_WARP * BOX);
+                let col = self.col + number as u32 * BOX;
+                tma::wait_stores_read::<{ BOXES - 1 }>();
+                warp::sync_warp(u32::MAX);
+                for eight in 0..SUMS_OF_BOX / 4 {
+                    let along = eight as u32 * 8 + self.lane % 4 * 2;
+                    let has = p.flags & flag::BIAS != 0 && col + along < p.n;
+                    // There is no box of odd columns.
+                    let bias = bias.get_8_if(has, (col + along) as usize, 0).map(f32::from_bits);
+                    for half in 0..2 {
+                        let i = number * SUMS_OF_BOX + eight * 4 + half * 2;
+                        let mut words = [0; 2];
+                        for j in 0..2 {
+                            let value = fma(p.alpha, sums[i + j], bias[j]);
+                            words[j] = if ramp { max_nan(value, 0.0) } else { value }.to_bits();
+                        }
+                        // As the accelerator permutes the 16 bytes of a row.
+                        let row = self.lane / 4 + half as u32 * 8;
+                        staged.set_8(
+                            tile::swizzled(row, along / PACK, BOX / PACK) * PACK + along % PACK,
+                            words,
+                        );
+                    }
+                }
+                tma::fence_writes();
+                warp::sync_warp(u32::MAX);
+                let outer = place.outer + place.split;
+                let mut at = [col as i32, self.row as i32, place.inner as i32, outer as i32];
+                if p.heads.are_split() {
+                    at = p.box_of_heads(place, self.row, col);
+                }
+                staged.store_box_if(self.lane == 0 && col < p.n && self.row < p.m, 0, out, at);
+                tma::commit_stores();
+            }
+        }
+    }
+
+    /// Finishes any sums of a warp, chunk by chunk; where they are not all `finite`, those that are not are what `again` gives for
+    /// their row and column.
+    ///
+    /// # Safety
+    /// As [`Finish::pack`]. All lanes call.
+    #[inline(always)]
+    pub unsafe fn finish<const SUMS: usize>(
+        self,
+        sums: &[f32; SUMS],
+        finish: Finish<f32>,
+        finite: bool,
+        again: impl Fn(u32, u32) -> f32,
+    ) {
+        // Four numbers of a row; they are permuted by rows, against bank conflicts.
+        let place = |row: u32, quad: u32| (row * PACKS + (quad ^ (row % 8 * 2))) * PACK;
+        // SAFETY: the caller's contract; all lanes meet between the writes to the chunk and the reads.
+        unsafe {
+            let staged = Shared::<f32>::dynamic(self.room, ROWS_OF_WARP * CHUNK);
+            // A store may still be reading it.
+            tma::wait_stores_read::<0>();
+            // Not to be unrolled: the epilogue is long.
+            let rows = bits::opaque(ROWS_OF_WARP);
+            let mut chunk = 0;
+            while chunk < SUMS / SUMS_OF_CHUNK && finish.is_within(0, self.col + chunk as u32 * CHUNK) {
+                let col = self.col + chunk as u32 * CHUNK;
+                warp::sync_warp(u32::MAX);
+                for number in 0..SUMS / SUMS_OF_CHUNK {
+                    if number == chunk {
+                        for i in 0..SUMS_OF_CHUNK / 2 {
+                            let row = self.lane / 4 + i as u32 % 2 * 8;
+                            let quad = i as u32 / 2 * 2 + self.lane % 4 / 2;
+                            let pair = [0, 1].map(|j| sums[number * SUMS_OF_CHUNK + 2 * i + j]);
+                            staged.set_8(place(row, quad) + self.lane % 2 * 2, pair.map(f32::to_bits));
+                        }
+                    }
+                }
+                warp::sync_warp(u32::MAX);
+                if !finite {
+                    let mut index = self.lane;
+                    while index < rows * CHUNK {
+                        let (row, along) = (index / CHUNK, index % CHUNK);
+                        let at = place(row, along / PACK) + along % PACK;
+                        let exists = finish.is_within(self.row + row, col + along);
+                        if exists && !staged.get(at).is_finite() {
+                            staged.set(at, again(self.row + row, col + along));
+                        }
+                        index += 32;
+                    }
+                    warp::sync_warp(u32::MAX);
+                }
+                let (mut first, pack) = (0, self.lane % PACKS);
+                while first < rows {
+                    let row = first + self.lane / PACKS;
+                    let all = || {
+                        let [a, b, c, d] = staged.get_pack(place(row, pack)).map(f32::from_bits);
+                        [a, b, c, d, 0.0, 0.0, 0.0, 0.0]
+                    };
+                    let in_chunk = |i: u32| {
+                        // Neighbours by neighbouring lanes.
+                        let number = i * 32 + self.lane;
+                        let spread = (first + number / CHUNK, number % CHUNK);
+                        if finish.is_packed() { (row, pack * PACK + i) } else { spread }
+                    };
+                    let at = |i: u32| {
+                        let (row, along) = in_chunk(i);
+                        (self.row + row, col + along)
+                    };
+                    let sum = |i: u32| {
+                        let (row, along) = in_chunk(i);
+                        staged.get(place(row, along / PACK) + along % PACK)
+                    };
+                    finish.pack(self.row + row, col + pack * PACK, all, at, sum);
+                    first += ROWS_AT_A_TIME;
+                }
+                chunk += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! f32 products on Hopper's tensor cores of operands that are rounded to tf32.
+//!
+//! As [`pipelined()`](fn@super::pipelined): a producer fills `STAGES` stages of [`TF32_DEPTH`] terms of both operands by the accelerator, and
+//! `CONSUMERS` warpgroups multiply 64 rows of 2·`SUMS` columns each and end their tiles one after the other. The accelerator rounds: the
+//! maps say tf32, to the nearest number of 11 bits, the even one of two, where the tensor cores would cut the others off.
+//!
+//! Both operands have neighbours in memory along k, as the tensor cores take nothing else of 32 bits; another is transposed first. What
+//! lies beyond m, n and k is read as zeros and not written. There is at least one term.
+//!
+//! Floor: 2·m·n·k operations at half the rate of bf16, or the operands and the result once at the copy rate.
+//!
+//! Launch: 1-D grid of at most as many blocks as fit at once, for the total of [`Blocks`](super::Blocks);
+//! [`tf32_pipelined_shared_bytes`] of dynamic shared memory. It may be early.
+
+use super::Product;
+use super::epilogue::{Finish, Tensors, flag};
+use super::f32_consumer::{ROOM_BYTES, ROWS_OF_WARP, WARPS, WarpFinisher};
+use super::part::{LINE_BYTES, Part, TF32_DEPTH};
+use super::piped_tiles::PIPELINED_ROWS as ROWS;
+use super::ring::{Ring, barrier_bytes};
+use cuda_std::dependent;
+use cuda_std::prelude::*;
+use cuda_std::ring::Turn;
+use cuda_std::tile;
+use cuda_std::tma::{self, TensorMap};
+use cuda_std::warpgroup;
+
+/// Registers of a producer's and of a consumer's thread, of two consumers, and of three or one.
+const FEW_REGISTERS: u32 = 32;
+const REGISTERS_OF_TWO: u32 = 232;
+const REGISTERS_OF_OTHERS: u32 = 160;
+
+/// Bytes of shared memory of an instance with so many consumers and columns.
+pub const fn tf32_pipelined_shared_bytes(consumers: u32, cols: u32, stages: u32) -> u32 {
+    let stage = (consumers * ROWS + cols) * LINE_BYTES;
+    stages * stage + consumers * WARPS * ROOM_BYTES + barrier_bytes(stages, consumers)
+}
+
+/// Multiplies.
+///
+/// # Safety
+/// The tensors have the matrices of `p`, and so do the maps, which round to tf32, with the boxes of this instance; there is one of the result
+/// where `p` says [`flag::STORED`], with splits along the outer dimension, if it has not both; the grid is as the module says, with its shared
+/// memory.
+#[kernel(
+    family = "matmul_hopper",
+    requires = "sm_90a",
+    instances = [
+        { CONSUMERS: 2, SUMS: 128, STAGES: 4; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 3, SUMS: 64, STAGES: 4; threads: 512, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 64, STAGES: 6; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 1, SUMS: 32, STAGES: 6; threads: 256, min_blocks: 2 },
+    ],
+)]
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn tf32_pipelined<const CONSUMERS: usize, const SUMS: usize, const STAGES: usize>(
+    map_a: TensorMap,
+    map_b: TensorMap,
+    map_out: TensorMap,
+    bias: Global<f32>,
+    addend: Global<f32>,
+    aux: GlobalMut<f32>,
+    out: GlobalMut<f32>,
+    p: Product,
+) {
+    let (rows, cols) = (CONSUMERS as u32 * ROWS, 2 * SUMS as u32);
+    let part_a = Part::<1>::new(rows, p.a);
+    let part_b = Part::<1>::new(cols, p.b);
+    let stage_bytes = part_a.bytes() + part_b.bytes();
+    let rooms = STAGES as u32 * stage_bytes;
+    // Known to be the same in all lanes.
+    let warp_id = || warp::warp_shuffle_idx(u32::MAX, thread::thread_idx_x() / 32, 0, 32).0;
+    // SAFETY: the caller's contract. A stage is written between the ends of a phase of *empty* and of *full*, and read
+    // between the ends of *full* and of the next phase of *empty*.
+    unsafe {
+        let prefetch = || {
+            map_a.prefetch();
+            map_b.prefetch();
+        };
+        let of_barriers = rooms + CONSUMERS as u32 * WARPS * ROOM_BYTES;
+        let ring = Ring::<STAGES>::new(stage_bytes, of_barriers, CONSUMERS as u32, prefetch);
+        let tiles = |stage: u32| {
+            let offset = ring.at(stage);
+            (part_a.tile::<f32>(offset), part_b.tile::<f32>(offset + part_a.bytes()))
+        };
+        tile::expect_slabs();
+        thread::sync_threads();
+        dependent::wait();
+        dependent::allow_next();
+        if warp_id() / WARPS == CONSUMERS as u32 {
+            warpgroup::shrink_registers::<FEW_REGISTERS>();
+            if thread::thread_idx_x() == CONSUMERS as u32 * WARPS * 32 {
+                let mut turn = Turn::<STAGES>::first();
+                let mut index = thread::block_idx_x();
+                while index < p.blocks.total {
+                    let place = p.blocks.at(index);
+                    let (mut k, end) = p.terms(place.split);
+                    let (first_row, first_col) = (place.tile_row * rows, place.tile_col * cols);
+                    while k < end {
+                        // At first the phase before the first one is over.
+                        let full = ring.full(turn.stage());
+                        ring.empty(turn.stage()).wait(turn.parity() ^ 1);
+                        full.arrive_expecting(stage_bytes);
+                        let (tile_a, tile_b) = tiles(turn.stage());
+                        part_a.load(map_a, tile_a, first_row, k, place, full);
+                        part_b.load(map_b, tile_b, first_col, k, place, full);
+                        turn = turn.next();
+                        k += TF32_DEPTH;
+                    }
+                    index += thread::grid_dim_x();
+                }
+            }
+            return;
+        }
+        if const { CONSUMERS == 2 } {
+            warpgroup::grow_registers::<REGISTERS_OF_TWO>();
+        } else {
+            warpgroup::grow_registers::<REGISTERS_OF_OTHERS>();
+        }
+        let (warp, lane) = (warp_id(), warp::lane_id());
+        let group = warp / WARPS;
+        let mut turn = Turn::<STAGES>::first();
+        let mut index = thread::block_idx_x();
+        let mut round = 0;
+        let mut sums = [0.0f32; SUMS];
+        while index < p.blocks.total {
+            let place = p.blocks.at(index);
+            let (first, end) = p.terms(place.split);
+            let turns = (end - first).div_ceil(TF32_DEPTH);
+            let (first_row, first_col) = (place.tile_row * rows, place.tile_col * cols);
+            // Consumers end a tile one after the other: see `pipelined`. There may be tiles shorter than the ring.
+            let in_order = turns >= STAGES as u32;
+            let held = if in_order && group > 0 { turns + 1 - STAGES as u32 } else { u32::MAX };
+            let mut done = 0;
+            while done < turns {
+                ring.full(turn.stage()).wait(turn.parity());
+                if done == held {
+                    ring.started(group - 1).wait(round);
+                }
+                let (tile_a, tile_b) = tiles(turn.stage());
+                let more = done > 0;
+                let of_a = tile_a.rows_along_terms(group * ROWS);
+                warpgroup::multiply_tf32_tiles::<SUMS>(&mut sums, of_a, tile_b.rows_along_terms(0), more);
+                // The products of the turn before are done.
+                warpgroup::wait::<1>();
+                ring.empty(turn.stage_before()).arrive_if(more && lane == 0);
+                turn = turn.next();
+                done += 1;
+            }
+            if in_order {
+                ring.started(group).arrive_if(lane == 0 && group + 1 < CONSUMERS as u32);
+                round ^= 1;
+            }
+            warpgroup::finish(&mut sums);
+            ring.empty(turn.stage_before()).arrive_if(lane == 0);
+            let finisher = WarpFinisher {
+                lane,
+                room: rooms + warp * ROOM_BYTES,
+                row: first_row + warp * ROWS_OF_WARP,
+                col: first_col,
+            };
+            if p.epilogue.flags & flag::STORED != 0 {
+                finisher.store(&sums, &p.epilogue, bias, map_out, place);
+            } else {
+                let finish = Finish::new(Tensors { bias, addend, aux, out }, &p.epilogue, place);
+                finisher.finish(&sums, finish, true, |_, _| 0.0);
+            }
+            index += thread::grid_dim_x();
+        }
+        tma::wait_stores_read::<0>();
+    }
+}
