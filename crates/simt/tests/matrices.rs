@@ -174,7 +174,7 @@ fn part_of_the_warp_missing() {
 /// Tiles of a warpgroup's products: A of 64 rows and B of 128 columns, 16 terms each in rows of 128 bytes.
 mod warpgroup {
     use super::*;
-    use simt::warpgroup::{Product, commit_products, multiply, take_sums, wait_products};
+    use simt::warpgroup::{Product, commit_products, multiply, multiply_tf32, take_sums, wait_products};
 
     static TILES: StaticShared = StaticShared::new(3 << 13, 1024);
     const COLUMNS: usize = 128;
@@ -263,6 +263,41 @@ mod warpgroup {
                 let sum: u32 = (0..16).map(|k| u32::from(a(row, k)) * u32::from(b(k, column))).sum();
                 assert_eq!(got, (1 + 2 * sum) as f32, "{turned:?}: row {row}, column {column}");
             }
+        }
+    }
+
+    /// Eight terms of f32, in as many bytes as sixteen of 16 bits; the bits that tf32 has not do not count.
+    #[test]
+    fn products_of_tf32_leave_out_the_lower_bits() {
+        let number = |value: u16| f32::from(value).to_bits() | 0x1abc;
+        let place = |start: u32, line: u32, term: u32| swizzled(start + line * 128 + term * 4) / 2;
+        let (memory, out) = uninit::<f32>(64 * COLUMNS);
+        right(&one("tf32", 1, 128), &|| unsafe {
+            let words = tiles().cast::<u32>();
+            for i in (tid() as u32..128 * 8).step_by(128) {
+                let (line, term) = (i / 8, i % 8);
+                if line < 64 {
+                    words.store(place(0, line, term), number(1 + a(line, term)));
+                }
+                words.store(place(SECOND, line, term), number(1 + b(term, line)));
+            }
+            simt::bulk::fence_proxy();
+            sync_block();
+            let mut sums = [1.0; COLUMNS / 2];
+            multiply_tf32(product([false; 2]), &sums);
+            commit_products();
+            take_sums(&mut sums);
+            let (warp, lane) = (tid() / 32, tid() % 32);
+            for (i, sum) in sums.into_iter().enumerate() {
+                let (row, column) =
+                    (16 * warp + lane / 4 + 8 * (i / 2 % 2), 8 * (i / 4) + 2 * (lane % 4) + i % 2);
+                out.store(row * COLUMNS + column, sum);
+            }
+        });
+        for (i, got) in read::<f32>(&memory).into_iter().enumerate() {
+            let (row, column) = ((i / COLUMNS) as u32, (i % COLUMNS) as u32);
+            let sum: u32 = (0..8).map(|k| u32::from(1 + a(row, k)) * u32::from(1 + b(k, column))).sum();
+            assert_eq!(got, (1 + sum) as f32, "row {row}, column {column}");
         }
     }
 

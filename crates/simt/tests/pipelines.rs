@@ -275,6 +275,52 @@ fn barriers_count_what_they_were_made_for() {
     wrong(&launch("none"), Kind::LaunchLimit, &|| unsafe { mbarrier::init(barriers(), 0, 0) });
 }
 
+/// To the nearest number of 11 bits, the even one of two; what is not finite stays.
+#[test]
+fn loads_of_tf32_round() {
+    let one = 1f32.to_bits();
+    let pairs = [
+        (one + 0xfff, one),
+        (one + 0x1000, one),
+        (one + 0x1001, one + 0x2000),
+        (one + 0x3000, one + 0x4000),
+        (f32::NEG_INFINITY.to_bits(), f32::NEG_INFINITY.to_bits()),
+        (0x7f80_0001, 0x7f80_0001),
+        (f32::MAX.to_bits(), f32::INFINITY.to_bits()),
+        (0x8000_0fff, 0x8000_0000),
+    ];
+    let count = ROWS * 32;
+    let (_x, x) = of(&(0..count).map(|i| pairs[i % 8].0).collect::<Vec<u32>>());
+    let (memory, out) = uninit::<u32>(count);
+    let map = TensorMap {
+        data: x.cast(),
+        element: 4,
+        extents: [32, ROWS as u64, 1, 1],
+        strides: [4, 128, 16, 16],
+        boxed: [32, ROWS as u32, 1, 1],
+        tf32: true,
+    };
+    // SAFETY: checked by the launch.
+    right(&launch("tf32"), &|| unsafe {
+        if tid() == 0 {
+            mbarrier::init(barriers(), 0, 1);
+            mbarrier::fence_init();
+        }
+        sync_block();
+        if tid() == 0 {
+            mbarrier::arrive(barriers(), 0, BYTES);
+            bulk::load_box(stage(0), &map, [0; 4], barriers(), 0);
+        }
+        mbarrier::wait(barriers(), 0, 0);
+        for i in (tid()..count).step_by(64) {
+            let byte = 4 * i;
+            out.store(i, stage(0).cast::<u32>().load((byte ^ (byte / 128 % 8 * 16)) / 4));
+        }
+    });
+    let want: Vec<u32> = (0..count).map(|i| pairs[i % 8].1).collect();
+    assert_eq!(read::<u32>(&memory), want);
+}
+
 #[test]
 fn maps_and_boxes_are_held_to_what_hardware_wants() {
     let (_x, x) = of(&numbers());
