@@ -28,6 +28,35 @@ fn to_tf32(value: f32, even: bool) -> f32 {
     f32::from_bits((bits + half) & !0x1fff)
 }
 
+/// Of operands that are rounded to tf32 the product is exact, but for its sums; by other kernels it is as exact as in f32.
+fn check_rounded(a: &Tensor, b: &Tensor, plain: &Matmul, what: &str) -> Result<()> {
+    let device = a.device();
+    let rounded = |x: &Tensor, even: bool| -> Result<Tensor> {
+        let numbers = x.to_vec::<f32>()?.into_iter().map(|value| to_tf32(value, even));
+        floats(device, DType::F32, x.shape(), &numbers.collect::<Vec<f32>>())
+    };
+    let of = |even: bool| reference::matmul(&rounded(a, even)?, &rounded(b, even)?, plain);
+    // The accelerator rounds to even.
+    let (away, even, exact) = (of(false)?, of(true)?, reference::matmul(a, b, plain)?);
+    let results = by_each_kernel(a, b, &Matmul { tf32: true, ..*plain })?;
+    let hopper = !device.is_cuda() || device.info().is_some_and(|info| info.arch == (9, 0));
+    for kernel in ["tf32_cores (rounded to tf32)", "tf32_pipelined (rounded to tf32)"] {
+        let serves = results.iter().any(|(plan, _)| plan.contains(kernel));
+        assert!(serves || !hopper, "{what}: {kernel}");
+    }
+    let k = a.shape()[a.rank() - if plain.transpose_a { 2 } else { 1 }];
+    for (plan, got) in results {
+        let want = match plan.contains("rounded") {
+            true if plan.contains("pipelined") => &even,
+            true => &away,
+            false => &exact,
+        };
+        let allowed = |i: usize| 2.0 * tolerance(DType::F32, k, 1.0, want[i]);
+        assert_within(&got, want, allowed, format!("{what}: {plan}"));
+    }
+    Ok(())
+}
+
 on_each_device! {
     /// Sums of many terms are no further off than twice what plain steps in f32 give, whichever the kernel.
     fn long_sums_are_as_good_as_plain_ones(device: &Device) -> Result<()> {
@@ -106,7 +135,6 @@ on_each_device! {
         Ok(())
     }
 
-    /// Of operands that are rounded to tf32 the product is exact, but for its sums; others are as exact as f32.
     fn tf32_rounds_the_operands(device: &Device) -> Result<()> {
         let mut random = Random::new(112);
         for [m, n, k] in [[130, 136, 72], [17, 40, 260], [33, 57, 31]] {
@@ -117,34 +145,33 @@ on_each_device! {
                     uniform(device, DType::F32, &[rows, cols], &mut random)
                 };
                 let (a, b) = (of([m, k], transpose_a)?, of([k, n], transpose_b)?);
-                let rounded = |x: &Tensor, even: bool| -> Result<Tensor> {
-                    let numbers = x.to_vec::<f32>()?.into_iter().map(|value| to_tf32(value, even));
-                    floats(device, DType::F32, x.shape(), &numbers.collect::<Vec<f32>>())
-                };
                 let c = uniform(device, DType::F32, &[n], &mut random)?;
                 let plain = Matmul { transpose_a, transpose_b, c: Some(&c), beta: 0.5, ..Default::default() };
+                check_rounded(&a, &b, &plain, &format!("{m}x{n}x{k} {order}"))?;
                 let parameters = Matmul { tf32: true, ..plain };
-                let of = |even: bool| reference::matmul(&rounded(&a, even)?, &rounded(&b, even)?, &plain);
-                // The accelerator rounds to even.
-                let (away, even) = (of(false)?, of(true)?);
-                let exact = reference::matmul(&a, &b, &plain)?;
-                let results = by_each_kernel(&a, &b, &parameters)?;
-                for kernel in ["tf32_cores (rounded to tf32)", "tf32_pipelined (rounded to tf32)"] {
-                    let hopper = !device.is_cuda() || device.info().is_some_and(|info| info.arch == (9, 0));
-                    let serves = results.iter().any(|(plan, _)| plan.contains(kernel));
-                    assert!(serves || !hopper, "{kernel}");
-                }
-                for (plan, got) in results {
-                    let want = match plan.contains("rounded") {
-                        true if plan.contains("pipelined") => &even,
-                        true => &away,
-                        false => &exact,
-                    };
-                    let allowed = |i: usize| 2.0 * tolerance(DType::F32, k, 1.0, want[i]);
-                    assert_within(&got, want, allowed, format!("{m}x{n}x{k} {order}: {plan}"));
-                }
                 let first = ops::matmul(&a, &b, &parameters)?;
                 assert_same(&ops::matmul(&a, &b, &parameters)?.to_bytes()?, &first.to_bytes()?, "twice");
+            }
+        }
+        Ok(())
+    }
+
+    /// Batches of which either operand repeats, lines with gaps between them, and lines across the terms.
+    fn tf32_rounds_batches_and_views(device: &Device) -> Result<()> {
+        let mut random = Random::new(113);
+        let (m, n, k) = (70, 37, 48);
+        for [front_a, front_b] in [[[2, 3], [2, 3]], [[2, 1], [1, 3]], [[1, 1], [2, 3]], [[2, 3], [1, 1]]] {
+            for order in 0..4 {
+                let (transpose_a, transpose_b) = (order & 1 == 1, order & 2 == 2);
+                let mut of = |front: [usize; 2], shape: [usize; 2], swapped: bool, gap: usize| {
+                    let [rows, cols] = if swapped { [shape[1], shape[0]] } else { shape };
+                    let whole = [front[0], front[1], rows, cols + gap];
+                    uniform(device, DType::F32, &whole, &mut random)?.narrow(3, 0, cols)
+                };
+                let a = of(front_a, [m, k], transpose_a, 4)?;
+                let b = of(front_b, [k, n], transpose_b, order)?;
+                let plain = Matmul { transpose_a, transpose_b, ..Default::default() };
+                check_rounded(&a, &b, &plain, &format!("{front_a:?} {front_b:?} {order}"))?;
             }
         }
         Ok(())
