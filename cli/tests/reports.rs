@@ -187,7 +187,11 @@ fn explain_tells_the_kernel_and_what_is_copied() {
     );
     assert!(text.contains("\nheads split in the epilogue, y [3, 8, 16, 384, 64]\n"), "{text}");
     let text = explain(&["matmul", "4096", "4096", "4096", "--dtype", "f32", "--tf32"]);
-    assert!(text.starts_with("matmul 4096x4096x4096 f32: parted (two of bf16) 128x128"), "{text}");
+    assert!(
+        text.starts_with("matmul 4096x4096x4096 f32: tf32_pipelined (rounded to tf32) 128x256"),
+        "{text}"
+    );
+    assert!(text.contains("; a along k; b along k, copied first\n"), "{text}");
     let text = explain(&["attention_scores", "384", "384", "64", "--heads", "128", "--mask", "keep"]);
     let want = "attention_scores 128 times 384x384x64 bf16: whole_rows 32x384, 4 tiles a block, 3 blocks a product, 57 KB";
     assert_eq!(text.trim_end(), want);
