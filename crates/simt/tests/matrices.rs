@@ -237,6 +237,17 @@ mod warpgroup {
         }
     }
 
+    /// Stores a thread's sums of 64 rows where they belong.
+    unsafe fn store_sums(out: View<f32>, sums: [f32; COLUMNS / 2]) {
+        let (warp, lane) = (tid() / 32, tid() % 32);
+        for (i, sum) in sums.into_iter().enumerate() {
+            let row = 16 * warp + lane / 4 + 8 * (i / 2 % 2);
+            let column = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
+            // SAFETY: checked by the launch.
+            unsafe { out.store(row * COLUMNS + column, sum) };
+        }
+    }
+
     #[test]
     fn products_are_those_of_the_tiles_that_the_descriptors_name() {
         for turned in [[false, false], [false, true], [true, false], [true, true]] {
@@ -251,12 +262,7 @@ mod warpgroup {
                 wait_products(1);
                 assert_eq!(sums, [1.0; COLUMNS / 2], "nothing is there before its time");
                 take_sums(&mut sums);
-                let (warp, lane) = (tid() / 32, tid() % 32);
-                for (i, sum) in sums.into_iter().enumerate() {
-                    let (row, column) =
-                        (16 * warp + lane / 4 + 8 * (i / 2 % 2), 8 * (i / 4) + 2 * (lane % 4) + i % 2);
-                    out.store(row * COLUMNS + column, sum);
-                }
+                store_sums(out, sums);
             });
             for (i, got) in read::<f32>(&memory).into_iter().enumerate() {
                 let (row, column) = ((i / COLUMNS) as u32, (i % COLUMNS) as u32);
@@ -287,12 +293,7 @@ mod warpgroup {
             multiply_tf32(product([false; 2]), &sums);
             commit_products();
             take_sums(&mut sums);
-            let (warp, lane) = (tid() / 32, tid() % 32);
-            for (i, sum) in sums.into_iter().enumerate() {
-                let (row, column) =
-                    (16 * warp + lane / 4 + 8 * (i / 2 % 2), 8 * (i / 4) + 2 * (lane % 4) + i % 2);
-                out.store(row * COLUMNS + column, sum);
-            }
+            store_sums(out, sums);
         });
         for (i, got) in read::<f32>(&memory).into_iter().enumerate() {
             let (row, column) = ((i / COLUMNS) as u32, (i % COLUMNS) as u32);
