@@ -165,6 +165,21 @@ impl<T: Copy> Shared<T> {
         // SAFETY: the caller's contract.
         unsafe { imp::set_remote::<T>(self.raw, rank, index, value) }
     }
+
+    /// Starts to copy `count` elements from element `index` on to element `at` of the array `to` in block `rank` of the cluster, and counts their
+    /// bytes at the same barrier there (`cp.async.bulk`): whoever has waited for the barrier's phase finds them.
+    ///
+    /// # Safety
+    /// The elements exist, here and there, from multiples of 16 bytes on, and are as many bytes. Those here are initialised, every thread that
+    /// wrote them has called [`fence_writes`](crate::tma::fence_writes), and a barrier has followed; nothing writes to them, and the block does not end,
+    /// before they have arrived. The block there is running, has made the barrier, and announced the bytes to its phase, which it waits for before it
+    /// ends.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn send(self, index: u32, count: u32, to: Shared<T>, rank: u32, at: u32, barrier: Barrier) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::send::<T>(self.raw, index, count, to.raw, rank, at, barrier) }
+    }
 }
 
 impl Shared<u64> {

@@ -1,5 +1,5 @@
 //! Copies of boxes of a tensor between global and shared memory, by the unit that knows its shape from a map:
-//! `cp.async.bulk.tensor`, the tensor memory accelerator.
+//! `cp.async.bulk.tensor`, the tensor memory accelerator; and of bytes to other blocks of a cluster.
 //!
 //! A load happens when somebody waits for its barrier, on behalf of the thread that issued it: what that thread did not
 //! wait for races with it, and what reads the box without waiting for the barrier finds nothing, or races, too. A store
@@ -9,13 +9,13 @@
 use std::collections::VecDeque;
 use std::panic::Location;
 
-use crate::ctx::{At, Ctx, FULL, Lane, Warp, ctx};
+use crate::ctx::{At, Block, Ctx, FULL, Lane, Warp, ctx};
 use crate::fault::{fault, other_of_word};
 use crate::mbarrier;
 use crate::memory::View;
 use crate::race::Space;
 use crate::report::Kind;
-use crate::shared::SharedView;
+use crate::shared::{SharedView, living};
 
 /// Dimensions of a tensor, the innermost first.
 pub const RANK: usize = 4;
@@ -181,6 +181,96 @@ impl Load {
             }
         });
     }
+}
+
+/// Bytes under way to another block of the cluster.
+pub(crate) struct Sent {
+    /// The block that sends, from where, and what: all that it has at the time, which is to stay.
+    rank: u32,
+    from: SharedView<u8>,
+    pieces: Vec<[u8; SENT]>,
+    /// Shadow words of the last writers of the pieces.
+    written: Vec<u64>,
+    to: SharedView<u8>,
+    at: At,
+}
+
+/// Bytes of a piece of these.
+const SENT: usize = 8;
+
+/// Copies bytes to a window of block `rank` of the cluster, and counts them at the same barrier there: `cp.async.bulk` from
+/// shared memory to another block's. They land when a thread of that block waits for the barrier, as that thread's own stores. The
+/// block that sends them must be there until then.
+///
+/// # Safety
+/// As for [`SharedView`].
+#[track_caller]
+pub unsafe fn send(
+    from: SharedView<u8>,
+    to: SharedView<u8>,
+    bytes: u32,
+    rank: u32,
+    barrier: SharedView<u64>,
+    number: usize,
+) {
+    let (ctx, at) = (ctx(), Location::caller());
+    if ctx.stopping.get() {
+        return;
+    }
+    let places = [from.byte_offset(), to.byte_offset(), bytes];
+    if let Some(odd) = places.into_iter().find(|place| !place.is_multiple_of(PIECE as u32)) {
+        let detail = format!("a copy of {bytes} bytes between blocks: {odd} is no multiple of {PIECE}");
+        fault(ctx, Kind::Misaligned, at, None, detail);
+    }
+    let places = (0..bytes as usize).step_by(SENT);
+    // SAFETY: the checker tests the accesses.
+    let pieces = places.clone().map(|place| unsafe { from.load_vector_at(place, at) }).collect();
+    let checked = places.filter(|_| ctx.level.get() == FULL);
+    let written: Vec<u64> = checked.map(|place| writer_of(ctx, ctx.block(), from, place)).collect();
+    for (i, &word) in written.iter().enumerate() {
+        if let Some(detail) = unfenced(ctx, word, from.byte_offset() as usize + i * SENT) {
+            fault(ctx, Kind::InvalidAccess, at, Some(other_of_word(ctx, word)), detail);
+        }
+    }
+    let sent = Sent { rank: crate::cluster_rank(), from, pieces, written, to, at };
+    mbarrier::expect_bytes(ctx, rank, sent, barrier, number);
+}
+
+impl Sent {
+    pub(crate) fn at(&self) -> At {
+        self.at
+    }
+
+    pub(crate) fn bytes(&self) -> u32 {
+        (self.pieces.len() * SENT) as u32
+    }
+
+    /// Writes the bytes, as the running lane. The block that sends them must still be there, and have left them as they were.
+    pub(crate) fn land(&self) {
+        let (ctx, at) = (ctx(), self.at);
+        let sender = living(ctx, self.rank, at);
+        for (i, &piece) in self.pieces.iter().enumerate() {
+            let place = i * SENT;
+            if self.written.get(i).is_some_and(|&word| word != writer_of(ctx, sender, self.from, place)) {
+                let offset = self.from.byte_offset() as usize + place;
+                let detail =
+                    format!("byte {offset} of shared memory was overwritten while it was being sent");
+                fault(ctx, Kind::Race, at, None, detail);
+            }
+            // SAFETY: the checker tests the access.
+            unsafe { self.to.store_vector_at(place, piece, at) };
+            if ctx.level.get() == FULL {
+                let shadow = ctx.block().arena.shadow(SENT.trailing_zeros(), ctx.time.get());
+                shadow.mark_bulk(self.to.byte_offset() as usize + place, SENT);
+            }
+        }
+    }
+}
+
+/// The shadow word of the last write to the bytes at `place` of a window of the block.
+fn writer_of(ctx: &Ctx, block: &Block, view: SharedView<u8>, place: usize) -> u64 {
+    let shadow = block.arena.shadow(SENT.trailing_zeros(), ctx.time.get());
+    shadow.last_writer(view.byte_offset() as usize + place)
 }
 
 struct Pending {

@@ -25,7 +25,8 @@
 //!   misses, lanes of one warp at different barriers, collectives whose mask does not fit the lanes that come,
 //!   deadlocks, polling without end, panics, used-up stacks.
 //! - Also: barriers that count ([`mbarrier`]) which nobody made, or which more arrive at than they have; boxes that are
-//!   stored ([`bulk`]) without a fence behind their writes, or not waited for.
+//!   stored ([`bulk`]) without a fence behind their writes, or not waited for; the same of bytes that are sent to another block, which
+//!   are to stay, and with them the block, until they have come.
 //! - Also: matrix fragments ([`matrix`]) and products of a warpgroup ([`warpgroup`]) whose lanes do not agree. A
 //!   product reads its tiles through their descriptors while it is waited for, so that a tile which is overwritten
 //!   too early is a race; with [`Checks::Full`] what threads wrote there wants a proxy fence behind it.

@@ -8,7 +8,7 @@ use std::panic::Location;
 
 use crate::atomic::spin_wait;
 use crate::barrier::contribute;
-use crate::bulk::Load;
+use crate::bulk::{Load, Sent};
 use crate::clock::{self, Clocks};
 use crate::ctx::{At, Barrier, Block, Ctx, FULL, Warp, ctx};
 use crate::fault::{fault, other_of_word, record};
@@ -40,16 +40,39 @@ pub(crate) struct Mbarrier {
     fenced: bool,
     /// Copies under way that count their bytes here.
     loads: Vec<Load>,
-    /// Words under way from other blocks, likewise.
+    /// What is under way from other blocks, likewise.
     posts: Vec<Post>,
 }
 
-/// A word under way to the block that waits for it.
-struct Post {
-    to: SharedView<u64>,
-    index: usize,
-    value: u64,
-    at: At,
+/// Something under way to the block that waits for it.
+enum Post {
+    Word { to: SharedView<u64>, index: usize, value: u64, at: At },
+    Bytes(Sent),
+}
+
+impl Post {
+    fn at(&self) -> At {
+        match self {
+            Post::Word { at, .. } => at,
+            Post::Bytes(sent) => sent.at(),
+        }
+    }
+
+    fn bytes(&self) -> u32 {
+        match self {
+            Post::Word { .. } => size_of::<u64>() as u32,
+            Post::Bytes(sent) => sent.bytes(),
+        }
+    }
+
+    /// Writes it, as the running lane.
+    fn land(&self) {
+        match self {
+            // SAFETY: the checker tests the access.
+            Post::Word { to, index, value, at } => unsafe { to.store_vector_at(*index, [*value], at) },
+            Post::Bytes(sent) => sent.land(),
+        }
+    }
 }
 
 /// Runs `use_it` on a block's barrier at element `index`, which must have been made, before the running lane's present.
@@ -178,21 +201,30 @@ pub unsafe fn post(
     if ctx.stopping.get() {
         return;
     }
-    let post = Post { to, index, value, at };
+    deliver(ctx, rank, Post::Word { to, index, value, at }, barrier, number);
+}
+
+/// Gives bytes that are sent to block `rank` to the barrier there that counts them: they land like a word that is posted.
+pub(crate) fn expect_bytes(ctx: &Ctx, rank: u32, sent: Sent, barrier: SharedView<u64>, number: usize) {
+    deliver(ctx, rank, Post::Bytes(sent), barrier, number);
+}
+
+fn deliver(ctx: &Ctx, rank: u32, post: Post, barrier: SharedView<u64>, number: usize) {
+    let at = post.at();
     expect(shared::living(ctx, rank, at), barrier, number, at, |barrier| barrier.posts.push(post));
     ctx.progress.set(ctx.progress.get() + 1);
 }
 
-/// Reports words that no thread of the running lane's block has waited for when its last one ends.
+/// Reports what no thread of the running lane's block has waited for when its last one ends.
 pub(crate) fn check_exit(ctx: &Ctx) {
     let barriers = ctx.block().mbarriers.borrow();
     if let Some(post) = barriers.values().find_map(|barrier| barrier.posts.first()) {
-        let detail = "the block ends before a word that another has posted to it has come".into();
-        record(ctx, Kind::InvalidAccess, Site::from(post.at), None, detail);
+        let detail = "the block ends before what another has posted or sent to it has come".into();
+        record(ctx, Kind::InvalidAccess, Site::from(post.at()), None, detail);
     }
 }
 
-/// Lands the copies that a barrier waits for, each on behalf of the lane that has started it, and words of other blocks.
+/// Lands the copies that a barrier waits for, each on behalf of the lane that has started it, and what other blocks have sent.
 fn land(ctx: &Ctx, view: SharedView<u64>, index: usize, at: At) {
     use std::mem::take;
     let landed = |warp: &Warp, bytes: u32| {
@@ -212,10 +244,9 @@ fn land(ctx: &Ctx, view: SharedView<u64>, index: usize, at: At) {
         });
         landed(warp, bytes);
     }
-    for Post { to, index, value, at } in posts {
-        // SAFETY: the checker tests the access.
-        unsafe { to.store_vector_at(index, [value], at) };
-        landed(ctx.warp(), size_of::<u64>() as u32);
+    for post in posts {
+        post.land();
+        landed(ctx.warp(), post.bytes());
     }
 }
 

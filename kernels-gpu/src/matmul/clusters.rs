@@ -1,9 +1,10 @@
 //! 16-bit products of few tiles, on Hopper: small tiles, and the terms shared out among the blocks of a cluster.
 //!
 //! A multiprocessor takes in 64 bytes a cycle at most, so that a product of few tiles takes as long as one of them needs to
-//! fetch its operands. Here the blocks of a cluster each take a part of k of the same tile. In the end each reads some rows of all parts
-//! out of the others' shared memory, adds them up in the order of the parts, and finishes them. There is one launch, and partial sums do not
-//! go through global memory. (Sums that are written into the shared memory of whoever finishes them, in pieces of 32 bytes, take 1 to 2 µs longer.)
+//! fetch its operands. Here the blocks of a cluster each take a part of k of the same tile. In the end each finishes some of the rows: the others
+//! send it their sums of these, rows by rows from shared memory to shared memory, and it adds them up in the order of the parts. There is one launch, and partial
+//! sums do not go through global memory. (Sums that are read out of the others' shared memory behind a barrier of the cluster take up to 1 µs longer, for that
+//! barrier waits for memory; those written there in pieces of 32 bytes longer still.)
 //!
 //! `CONSUMERS` warpgroups multiply 64 rows each by 2·`SUMS` columns by `wgmma`; another fills `STAGES` stages of [`PIPELINED_DEPTH`] terms:
 //!
@@ -20,6 +21,7 @@ use super::part::{PIPELINED_DEPTH, Part, multiply};
 use super::piped_tiles::PIPELINED_ROWS as ROWS;
 use super::place::Place;
 use super::{Matrix, Product};
+use cuda_std::barrier::{Barrier, Barriers};
 use cuda_std::bits;
 use cuda_std::dependent;
 use cuda_std::prelude::*;
@@ -51,9 +53,14 @@ const fn room_bytes(rows: u32, cols: u32, stages: u32) -> u32 {
     if stages > sums { stages } else { sums }
 }
 
+/// Bytes of the others' sums of a block's share of rows: of all parts but its own, at most.
+const fn inbox_bytes(rows: u32, cols: u32) -> u32 {
+    sums_bytes(rows, cols) / CLUSTERED_MOST * (CLUSTERED_MOST - 1)
+}
+
 /// Bytes of shared memory of an instance with tiles of `rows`×`cols`.
 pub const fn clustered_shared_bytes(rows: u32, cols: u32, stages: u32) -> u32 {
-    room_bytes(rows, cols, stages) + stages * Ring::<1>::BYTES
+    room_bytes(rows, cols, stages) + inbox_bytes(rows, cols) + stages * Ring::<1>::BYTES + Barriers::BYTES
 }
 
 /// What a block has in shared memory: stages, and then in their place the sums of its part in rows of the columns and
@@ -63,6 +70,14 @@ struct Room<const STAGES: usize, const A_K: usize, const B_K: usize> {
     part_a: Part<A_K>,
     part_b: Part<B_K>,
     sums: Shared<f32>,
+    /// Where the other blocks' sums of this one's share of rows begin, in the order of the blocks, and where they are counted.
+    inbox: u32,
+    met: Barrier,
+    /// Blocks of the cluster, and which of them this one is.
+    size: u32,
+    rank: u32,
+    /// Rows that each of them finishes.
+    share: u32,
     ring: Ring<STAGES>,
 }
 
@@ -73,17 +88,25 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
     /// # Safety
     /// The launch has the memory. All threads call, and a barrier follows.
     #[inline(always)]
-    unsafe fn new(rows: u32, cols: u32, p: &Product, fillers: u32, more: impl FnOnce()) -> Self {
+    unsafe fn new(rows: u32, cols: u32, p: &Product, share: u32, fillers: u32, more: impl FnOnce()) -> Self {
         let (part_a, part_b) = (Part::new(rows, p.a), Part::new(cols, p.b));
         // SAFETY: the caller's contract.
         unsafe {
-            let ring = Ring::dynamic(room_bytes(rows, cols, STAGES as u32));
+            let (room, inbox) = (room_bytes(rows, cols, STAGES as u32), inbox_bytes(rows, cols));
+            let met = Barriers::dynamic(room + inbox, 1).at(0);
+            let ring = Ring::dynamic(room + inbox + Barriers::BYTES);
+            let (size, rank) = (cluster::size(), cluster::rank());
             if thread::thread_idx_x() == 0 {
+                met.init(1);
                 ring.init(fillers, rows / ROWS * WARPS);
+                if size > 1 {
+                    met.arrive_expecting((size - 1) * share * (cols + PAD) * 4);
+                }
                 more();
             }
             tile::expect_slabs();
-            Room { part_a, part_b, sums: Shared::dynamic(0, sums_bytes(rows, cols) / 4), ring }
+            let sums = Shared::dynamic(0, (room + inbox) / 4);
+            Room { part_a, part_b, sums, inbox: room / 4, met, size, rank, share, ring }
         }
     }
 
@@ -137,61 +160,90 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
                 let at = corner + (i as u32 % 2) * 8 * pitch + (i as u32 / 2) * 8;
                 self.sums.set_8(at, [sums[2 * i].to_bits(), sums[2 * i + 1].to_bits()]);
             }
+            if self.size > 1 {
+                // Rows are sent whole.
+                let (row, half) = (thread::thread_idx_x() / 2, thread::thread_idx_x() % 2);
+                self.sums.set_pack(row * pitch + (2 * SUMS as u32) + half * 4, [0; 4]);
+                tma::fence_writes();
+                thread::sync_named(1, self.part_a.width / ROWS * WARPS * 32);
+                let (rank, count) = (self.rank, self.share * pitch);
+                if warp == 0 && lane < self.size && lane != rank {
+                    let slot = if rank < lane { rank } else { rank - 1 };
+                    self.sums.send(lane * count, count, self.sums, lane, self.inbox + slot * count, self.met);
+                }
+            }
         }
     }
 
-    /// Four neighbouring sums of all parts.
+    /// Where the sums of a part begin, of `count` in the block's share of rows.
+    #[inline(always)]
+    fn first_of(self, part: u32, count: u32) -> u32 {
+        let rank = self.rank;
+        if part == rank { rank * count } else { self.inbox + (part - (part > rank) as u32) * count }
+    }
+
+    /// Eight neighbouring sums of all parts, from number `at` of the share of `count` on.
     ///
     /// # Safety
-    /// All blocks have written them, and are there.
+    /// All parts are there.
     #[inline(always)]
-    unsafe fn four(self, size: u32, at: u32) -> [f32; 4] {
-        // SAFETY: the caller's contract.
-        unsafe {
-            if size == 1 {
-                return self.sums.get_pack(at).map(f32::from_bits);
+    unsafe fn eight(self, count: u32, at: u32) -> [f32; PACK] {
+        let mut eight = [0.0f32; PACK];
+        for part in 0..self.size {
+            let first = self.first_of(part, count) + at;
+            // SAFETY: the caller's contract.
+            let sums = unsafe { [self.sums.get_pack(first), self.sums.get_pack(first + 4)] };
+            for i in 0..PACK {
+                eight[i] += f32::from_bits(sums[i / 4][i % 4]);
             }
-            // All loads before the additions.
-            let mut parts = [[0u32; 4]; CLUSTERED_MOST as usize];
-            for part in 0..CLUSTERED_MOST {
-                parts[part as usize] = self.sums.get_pack_remote_if(part < size, part, at);
-            }
-            let mut four = [0.0f32; 4];
-            for part in 0..CLUSTERED_MOST as usize {
-                for i in 0..4 {
-                    four[i] += f32::from_bits(parts[part][i]);
-                }
-            }
-            four
         }
+        eight
     }
 
     /// Sums of all parts, each by itself.
     ///
     /// # Safety
-    /// As [`Self::four`].
+    /// As [`Self::eight`].
     #[inline(always)]
-    unsafe fn each<const N: usize>(self, size: u32, at: [u32; N]) -> [f32; N] {
+    unsafe fn each<const N: usize>(self, count: u32, at: [u32; N]) -> [f32; N] {
         let mut sums = [0.0; N];
-        // SAFETY: the caller's contract.
-        unsafe {
-            if size == 1 {
-                for i in 0..N {
-                    sums[i] = self.sums.get(at[i]);
-                }
-                return sums;
-            }
+        for part in 0..self.size {
+            let first = self.first_of(part, count);
             for i in 0..N {
-                let mut parts = [0; CLUSTERED_MOST as usize];
-                for part in 0..CLUSTERED_MOST {
-                    parts[part as usize] = self.sums.get_bits_remote_if(part < size, part, at[i]);
-                }
-                for part in 0..CLUSTERED_MOST as usize {
-                    sums[i] += f32::from_bits(parts[part]);
-                }
+                // SAFETY: the caller's contract.
+                sums[i] += unsafe { self.sums.get(first + at[i]) };
             }
         }
         sums
+    }
+
+    /// Finishes the block's share of rows element by element, neighbours by neighbouring lanes and four rows at a time, with what `sums` gives for
+    /// places in the share.
+    ///
+    /// # Safety
+    /// As [`Self::finish`].
+    #[inline(always)]
+    unsafe fn columns<T: Half>(
+        self,
+        finish: &Finish<T>,
+        (first_row, first_col): (u32, u32),
+        (cols, threads): (u32, u32),
+        sums: impl Fn([u32; 4]) -> [f32; 4],
+    ) {
+        let thread = thread::thread_idx_x();
+        let (mut row, col, rows) = (thread / cols, thread % cols, threads / cols);
+        while finish.is_within(first_row + row, first_col + col) && row < self.share {
+            let of_row = |i: u32| {
+                let down = row + i * rows;
+                // Beyond the share any will do.
+                (if down < self.share { down } else { row }) * (cols + PAD) + col
+            };
+            let sums = sums([of_row(0), of_row(1), of_row(2), of_row(3)]);
+            let down = (first_row + row, rows, first_row + self.share);
+            // SAFETY: the caller's contract.
+            unsafe { finish.column(down, first_col + col, sums) };
+            row += 4 * rows;
+        }
     }
 
     /// Adds up the block's share of rows, in the order of the parts, and finishes them.
@@ -206,58 +258,52 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
         threads: u32,
     ) {
         let (cols, packs, pitch) = (2 * SUMS as u32, 2 * SUMS as u32 / PACK as u32, 2 * SUMS as u32 + PAD);
-        let (size, share) = (cluster::size(), share_of(self.part_a.width));
-        let (own, thread) = (cluster::rank() * share, thread::thread_idx_x());
-        let first_row = first_row + own;
-        if size > 1 {
-            cluster::sync();
-        } else {
-            thread::sync_threads();
-        }
-        // SAFETY: within the sums, which all blocks have written; the rest is the caller's contract.
+        let (size, share) = (self.size, self.share);
+        let (count, thread) = (share * pitch, thread::thread_idx_x());
+        let first_row = first_row + self.rank * share;
+        thread::sync_threads();
+        // SAFETY: within the sums, all of which have come; the rest is the caller's contract.
         unsafe {
+            if size > 1 {
+                self.met.wait(0);
+                // What others sent has come, so that they may end.
+                cluster::arrive_relaxed();
+            }
             if finish.is_packed() {
                 let (mut row, col) = (thread / packs, thread % packs * PACK as u32);
                 while row < share {
-                    let at = (own + row) * pitch + col;
-                    let all = || {
-                        let ([a, b, c, d], [e, f, g, h]) = (self.four(size, at), self.four(size, at + 4));
-                        [a, b, c, d, e, f, g, h]
-                    };
+                    let at = row * pitch + col;
+                    let all = || self.eight(count, at);
                     let place = |i: u32| (first_row + row, first_col + col + i);
-                    finish
-                        .pack(first_row + row, first_col + col, all, place, |i| self.each(size, [at + i])[0]);
+                    let one = |i: u32| self.each(count, [at + i])[0];
+                    finish.pack(first_row + row, first_col + col, all, place, one);
                     row += threads / packs;
                 }
             } else {
-                // Neighbours by neighbouring lanes, four rows at a time.
-                let (mut row, col, rows) = (thread / cols, thread % cols, threads / cols);
-                while finish.is_within(first_row + row, first_col + col) && row < share {
-                    let of_row = |i: u32| {
-                        let down = row + i * rows;
-                        // Beyond the share any will do.
-                        let down = if down < share { down } else { row };
-                        (own + down) * pitch + col
-                    };
-                    let sums = self.each(size, [of_row(0), of_row(1), of_row(2), of_row(3)]);
-                    finish.column((first_row + row, rows, first_row + share), first_col + col, sums);
-                    row += 4 * rows;
+                // One part has a loop of its own in large tiles, which have many rows; in small ones its instructions would take longer to
+                // come than they save.
+                let of_one = |at: [u32; 4]| at.map(|at| self.sums.get(at));
+                if const { SUMS > 32 } && size == 1 {
+                    self.columns(&finish, (first_row, first_col), (cols, threads), of_one);
+                } else {
+                    let sums = |at| if size == 1 { of_one(at) } else { self.each(count, at) };
+                    self.columns(&finish, (first_row, first_col), (cols, threads), sums);
                 }
             }
         }
         if size > 1 {
-            // No block ends while others read its sums. What was written to global memory need not have got there, which takes 0.3 µs.
-            cluster::arrive_relaxed();
+            // No block ends while what it sends is on its way.
             cluster::wait();
         }
     }
 }
 
-/// Rows of a tile of `rows` that each block of the cluster finishes.
+/// Rows that each block of the cluster finishes, of the tile of `rows` from `first_row` on, as far as the result has them.
 #[inline(always)]
-fn share_of(rows: u32) -> u32 {
+fn share_of(rows: u32, first_row: u32, p: &Product) -> u32 {
+    let (left, size) = (p.epilogue.m - first_row, cluster::size());
     // Sizes are powers of two.
-    rows >> cluster::size().trailing_zeros()
+    ((if left < rows { left } else { rows }) + size - 1) >> size.trailing_zeros()
 }
 
 /// The block's tile and its part of the terms, from where on and how many stages.
@@ -272,6 +318,11 @@ fn part_of(p: &Product) -> (Place, u32, u32) {
 #[inline(always)]
 fn begin() {
     thread::sync_threads();
+    if cluster::size() > 1 {
+        // Barriers are known to the cluster by their own fence.
+        cluster::arrive_relaxed();
+        cluster::wait();
+    }
     dependent::wait();
     dependent::allow_next();
 }
@@ -286,18 +337,18 @@ fn begin() {
     requires = "sm_90a",
     types = [f16, bf16],
     instances = [
-        { CONSUMERS: 1, SUMS: 32, STAGES: 7, A_K: 1, B_K: 1; threads: 256, min_blocks: 2 },
-        { CONSUMERS: 1, SUMS: 32, STAGES: 7, A_K: 1, B_K: 0; threads: 256, min_blocks: 2 },
-        { CONSUMERS: 1, SUMS: 32, STAGES: 7, A_K: 0, B_K: 1; threads: 256, min_blocks: 2 },
-        { CONSUMERS: 1, SUMS: 32, STAGES: 7, A_K: 0, B_K: 0; threads: 256, min_blocks: 2 },
-        { CONSUMERS: 2, SUMS: 32, STAGES: 9, A_K: 1, B_K: 1; threads: 384, min_blocks: 1 },
-        { CONSUMERS: 2, SUMS: 32, STAGES: 9, A_K: 1, B_K: 0; threads: 384, min_blocks: 1 },
-        { CONSUMERS: 2, SUMS: 32, STAGES: 9, A_K: 0, B_K: 1; threads: 384, min_blocks: 1 },
-        { CONSUMERS: 2, SUMS: 32, STAGES: 9, A_K: 0, B_K: 0; threads: 384, min_blocks: 1 },
-        { CONSUMERS: 2, SUMS: 64, STAGES: 7, A_K: 1, B_K: 1; threads: 384, min_blocks: 1 },
-        { CONSUMERS: 2, SUMS: 64, STAGES: 7, A_K: 1, B_K: 0; threads: 384, min_blocks: 1 },
-        { CONSUMERS: 2, SUMS: 64, STAGES: 7, A_K: 0, B_K: 1; threads: 384, min_blocks: 1 },
-        { CONSUMERS: 2, SUMS: 64, STAGES: 7, A_K: 0, B_K: 0; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 1, SUMS: 32, STAGES: 6, A_K: 1, B_K: 1; threads: 256, min_blocks: 2 },
+        { CONSUMERS: 1, SUMS: 32, STAGES: 6, A_K: 1, B_K: 0; threads: 256, min_blocks: 2 },
+        { CONSUMERS: 1, SUMS: 32, STAGES: 6, A_K: 0, B_K: 1; threads: 256, min_blocks: 2 },
+        { CONSUMERS: 1, SUMS: 32, STAGES: 6, A_K: 0, B_K: 0; threads: 256, min_blocks: 2 },
+        { CONSUMERS: 2, SUMS: 32, STAGES: 8, A_K: 1, B_K: 1; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 32, STAGES: 8, A_K: 1, B_K: 0; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 32, STAGES: 8, A_K: 0, B_K: 1; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 32, STAGES: 8, A_K: 0, B_K: 0; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 64, STAGES: 5, A_K: 1, B_K: 1; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 64, STAGES: 5, A_K: 1, B_K: 0; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 64, STAGES: 5, A_K: 0, B_K: 1; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 64, STAGES: 5, A_K: 0, B_K: 0; threads: 384, min_blocks: 1 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
@@ -313,6 +364,7 @@ pub unsafe fn clustered<
     map_b: TensorMap,
     _map_out: TensorMap,
     _map_beside: TensorMap,
+    b: Global<T>,
     bias: Global<T>,
     addend: Global<T>,
     aux: GlobalMut<T>,
@@ -329,9 +381,10 @@ pub unsafe fn clustered<
             map_a.prefetch();
             map_b.prefetch();
         };
-        let room = Room::<STAGES, A_K, B_K>::new(rows, cols, &p, 1, prefetch);
         let (place, mut k, turns) = part_of(&p);
         let (first_row, first_col) = (place.tile_row * rows, place.tile_col * cols);
+        let room = Room::<STAGES, A_K, B_K>::new(rows, cols, &p, share_of(rows, first_row, &p), 1, prefetch);
+        room.part_b.ask(p.asks != 0, b, p.b, (first_col, p.epilogue.n), p.terms(cluster::rank()), place);
         begin();
         if warp::warp_id() >= warps {
             if thread::thread_idx_x() == warps * 32 {
@@ -472,9 +525,10 @@ pub unsafe fn loose<
         if p.is_nothing() {
             return;
         }
-        let room = Room::<STAGES, A_K, B_K>::new(ROWS, cols, &p, FETCHERS, || ());
         let (place, k, turns) = part_of(&p);
         let (first_row, first_col) = (place.tile_row * ROWS, place.tile_col * cols);
+        let room =
+            Room::<STAGES, A_K, B_K>::new(ROWS, cols, &p, share_of(ROWS, first_row, &p), FETCHERS, || ());
         begin();
         if warp::warp_id() >= WARPS {
             let (fetcher, lane) = (warp::warp_id() - WARPS, warp::lane_id());

@@ -135,6 +135,8 @@ pub struct Product {
     pub k: u32,
     /// Terms of a split, a multiple of every tile's depth.
     pub k_of_split: u32,
+    /// Whether blocks of `pipelined` and `clustered` let the first lines of b come to L2 before what is ahead of the launch is done.
+    pub asks: u32,
 }
 plain_parameter!(Product);
 
@@ -207,13 +209,13 @@ mod expectations_of_pipelines {
         "tf32_pipelined_2_128_4 ==8 wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32",
         "tf32_pipelined_2_128_4 ==2 cp.async.bulk.tensor.4d.shared::cluster",
         "tf32_pipelined_2_128_4 ==2 setmaxnreg",
-        "clustered_bf16_1_32_7_1_1 ==1 barrier.cluster.arrive.aligned",
-        "clustered_bf16_1_32_7_1_1 ==1 barrier.cluster.arrive.relaxed",
-        "clustered_bf16_1_32_7_1_1 ==2 barrier.cluster.wait.aligned",
-        "clustered_bf16_1_32_7_1_1 ==3 bar.sync",
-        "loose_bf16_32_5_1_1 ==1 barrier.cluster.arrive.aligned",
-        "loose_bf16_32_5_1_1 ==1 barrier.cluster.arrive.relaxed",
+        "clustered_bf16_1_32_6_1_1 ==2 barrier.cluster.arrive.relaxed",
+        "clustered_bf16_1_32_6_1_1 ==2 barrier.cluster.wait.aligned",
+        "clustered_bf16_1_32_6_1_1 ==4 bar.sync",
+        "clustered_bf16_1_32_6_1_1 ==1 cp.async.bulk.shared::cluster.shared::cta",
+        "loose_bf16_32_5_1_1 ==2 barrier.cluster.arrive.relaxed",
         "loose_bf16_32_5_1_1 ==2 barrier.cluster.wait.aligned",
-        "loose_bf16_32_5_1_1 ==3 bar.sync"
+        "loose_bf16_32_5_1_1 ==4 bar.sync",
+        "loose_bf16_32_5_1_1 ==1 cp.async.bulk.shared::cluster.shared::cta"
     );
 }

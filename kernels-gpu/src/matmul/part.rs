@@ -19,6 +19,9 @@ pub(super) const LINE_BYTES: u32 = 128;
 /// Lines of a box of an operand that runs across k.
 pub const PIPELINED_LINES: u32 = 64;
 
+/// Stages of which the lines come to L2 ahead of time.
+const STAGES_ASKED: u32 = 4;
+
 /// An operand's part of a stage: `width` lines of [`PIPELINED_DEPTH`] terms, or of [`TF32_DEPTH`] in f32. Along k they are a single box; else there is
 /// a box for each 64 lines of 16 bits, which are neighbours in memory.
 #[derive(Clone, Copy)]
@@ -57,6 +60,33 @@ impl<const ALONG_K: usize> Part<ALONG_K> {
     #[inline(always)]
     pub fn operand<T: Half>(self, tile: Tile<T>, at: u32) -> Operand {
         if const { ALONG_K == 1 } { tile.rows_along_terms(at) } else { tile.columns_along_lines(at) }
+    }
+
+    /// Where `when` holds, lets the lines of memory that the first copies will read come to L2, one for each thread: of the lines from `first` on,
+    /// below `lines`, and the terms `k..end` of the operand's matrix.
+    #[inline(always)]
+    #[track_caller]
+    pub fn ask<T: Float>(
+        self,
+        when: bool,
+        of: Global<T>,
+        matrix: Matrix,
+        (first, lines): (u32, u32),
+        (k, end): (u32, u32),
+        place: Place,
+    ) {
+        // Neighbours of a row by neighbouring threads.
+        let (thread, of_line) = (thread::thread_idx_x(), LINE_BYTES / size_of::<T>() as u32);
+        let (line, term, at) = if const { ALONG_K == 1 } {
+            let (line, term) = (thread / STAGES_ASKED, k + thread % STAGES_ASKED * of_line);
+            (line, term, (first + line) as i64 * matrix.row + term as i64)
+        } else {
+            let of_term = self.width / of_line;
+            let (line, term) = (thread % of_term * of_line, k + thread / of_term);
+            (line, term, term as i64 * matrix.col + (first + line) as i64)
+        };
+        let exists = line < self.width && first + line < lines && term < end;
+        of.prefetch_if(when && exists, (place.of(matrix) + at) as usize);
     }
 
     /// Starts the copies of the lines from `first` on of the terms from `k` on.

@@ -94,6 +94,7 @@ pub unsafe fn pipelined<
     map_b: TensorMap,
     map_out: TensorMap,
     map_beside: TensorMap,
+    b: Global<T>,
     bias: Global<T>,
     addend: Global<T>,
     aux: GlobalMut<T>,
@@ -129,13 +130,17 @@ pub unsafe fn pipelined<
             (part_a.tile::<T>(offset), part_b.tile::<T>(offset + part_a.bytes()))
         };
         tile::expect_slabs();
-        thread::sync_threads();
-        dependent::wait();
-        dependent::allow_next();
         let ends = |place: Place| {
             let (k, end) = p.terms(place.split);
             (k, (end - k).div_ceil(PIPELINED_DEPTH))
         };
+        if p.asks != 0 {
+            let place = p.blocks.at(thread::block_idx_x());
+            part_b.ask(true, b, p.b, (place.tile_col * cols, p.epilogue.n), p.terms(place.split), place);
+        }
+        thread::sync_threads();
+        dependent::wait();
+        dependent::allow_next();
         if warp_id() / WARPS == CONSUMERS as u32 {
             warpgroup::shrink_registers::<FEW_REGISTERS>();
             if thread::thread_idx_x() == CONSUMERS as u32 * WARPS * 32 {
@@ -220,36 +225,14 @@ pub unsafe fn pipelined<
             let finisher = Finisher { lane, warp: warp % WARPS, group, room, row, col };
             // On their way during the products.
             let biases = finisher.biases::<T, SUMS>(&p.epilogue, bias);
-            // Consumers end a tile one after the other, so that one finishes its sums while the next multiplies: each but the first holds back
-            // its products of the last stages until the one before it has started all of its own. They are as many as the ring
-            // holds but for the one before them; one less where something else has to come into the ring. Consumers of tiles
-            // shorter than the ring could come to be whole tiles apart.
-            let in_order = turns >= STAGES as u32;
             let last = STAGES as u32 - if p.epilogue.flags & flag::BESIDE == 0 { 1 } else { 2 };
-            let held = if in_order && group > 0 { turns - last } else { u32::MAX };
-            let mut done = 0;
-            while done < turns {
-                ring.full(turn.stage()).wait(turn.parity());
-                if done == held {
-                    ring.started(group - 1).wait(round);
-                }
-                let (tile_a, tile_b) = tiles(turn.stage());
+            let start = |sums: &mut [f32; SUMS], stage: u32, more: bool| {
+                let (tile_a, tile_b) = tiles(stage);
                 let of_a = part_a.operand(tile_a, group * PIPELINED_ROWS);
-                let of_b = part_b.operand(tile_b, 0);
-                let more = done > 0;
-                multiply::<T, SUMS, A_K, B_K>(&mut sums, of_a, of_b, more);
-                // The products of the turn before are done.
-                warpgroup::wait::<1>();
-                ring.empty(turn.stage_before()).arrive_if(more && lane == 0);
-                turn = turn.next();
-                done += 1;
-            }
-            if in_order {
-                ring.started(group).arrive_if(lane == 0 && group + 1 < CONSUMERS as u32);
-                round ^= 1;
-            }
-            warpgroup::finish(&mut sums);
-            ring.empty(turn.stage_before()).arrive_if(lane == 0);
+                multiply::<T, SUMS, A_K, B_K>(sums, of_a, part_b.operand(tile_b, 0), more);
+            };
+            let of = [group, CONSUMERS as u32];
+            ring.consume(&mut sums, &mut turn, &mut round, turns, last, of, lane, start);
             if p.epilogue.flags & flag::STORED != 0 {
                 turn = finisher.store::<T, SUMS, CONSUMERS, STAGES>(
                     &sums,

@@ -128,31 +128,13 @@ pub unsafe fn tf32_pipelined<const CONSUMERS: usize, const SUMS: usize, const ST
             let (first, end) = p.terms(place.split);
             let turns = (end - first).div_ceil(TF32_DEPTH);
             let (first_row, first_col) = (place.tile_row * rows, place.tile_col * cols);
-            // Consumers end a tile one after the other: see `pipelined`. There may be tiles shorter than the ring.
-            let in_order = turns >= STAGES as u32;
-            let held = if in_order && group > 0 { turns + 1 - STAGES as u32 } else { u32::MAX };
-            let mut done = 0;
-            while done < turns {
-                ring.full(turn.stage()).wait(turn.parity());
-                if done == held {
-                    ring.started(group - 1).wait(round);
-                }
-                let (tile_a, tile_b) = tiles(turn.stage());
-                let more = done > 0;
+            let start = |sums: &mut [f32; SUMS], stage: u32, more: bool| {
+                let (tile_a, tile_b) = tiles(stage);
                 let of_a = tile_a.rows_along_terms(group * ROWS);
-                warpgroup::multiply_tf32_tiles::<SUMS>(&mut sums, of_a, tile_b.rows_along_terms(0), more);
-                // The products of the turn before are done.
-                warpgroup::wait::<1>();
-                ring.empty(turn.stage_before()).arrive_if(more && lane == 0);
-                turn = turn.next();
-                done += 1;
-            }
-            if in_order {
-                ring.started(group).arrive_if(lane == 0 && group + 1 < CONSUMERS as u32);
-                round ^= 1;
-            }
-            warpgroup::finish(&mut sums);
-            ring.empty(turn.stage_before()).arrive_if(lane == 0);
+                warpgroup::multiply_tf32_tiles::<SUMS>(sums, of_a, tile_b.rows_along_terms(0), more);
+            };
+            let of = [group, CONSUMERS as u32];
+            ring.consume(&mut sums, &mut turn, &mut round, turns, STAGES as u32 - 1, of, lane, start);
             let finisher = WarpFinisher {
                 lane,
                 room: rooms + warp * ROOM_BYTES,

@@ -3,7 +3,7 @@
 //!
 //! A cluster has `UNITS` units and [`CLUSTER_ROWS`] rows of the batch. Two of its blocks multiply x with w_ih, two h with w_hh, each half of
 //! the terms. A thread fills `STAGES` stages of [`TERMS`] terms by the accelerator, a box for each gate and one of the rows; each warpgroup
-//! multiplies 64 lines of the gates' units. The blocks' sums meet in distributed shared memory, and each block finishes a quarter of the rows.
+//! multiplies 64 lines of the gates' units. Each block finishes a quarter of the rows, and is sent the others' sums of these into its shared memory.
 //!
 //! Launch: grid (4·clusters of units, groups of rows) in clusters of [`CLUSTER_BLOCKS`], [`cluster_cell_shared_bytes`] of dynamic shared memory; it
 //! may be early.
@@ -13,6 +13,7 @@
 
 use super::math::step;
 use super::{GRU, TERMS, has};
+use cuda_std::barrier::{Barrier, Barriers};
 use cuda_std::dependent;
 use cuda_std::plain_parameter;
 use cuda_std::prelude::*;
@@ -68,15 +69,35 @@ impl Form {
         self.room * LINE_BYTES + ROWS_BYTES
     }
 
-    /// Floats between rows of sums: a lane's 8 units and 4 pairs of rows lie in 32 banks, where units are multiples of 8.
+    const fn gates(self) -> u32 {
+        self.lines / self.units
+    }
+
+    /// Floats between the gates' sums of a row, and between rows: a lane's 8 units and 4 pairs of rows lie in 32 banks, where units are
+    /// multiples of 8.
     const fn pitch(self) -> u32 {
-        self.units + 4
+        self.units + if self.gates() == GRU as u32 { 4 } else { 1 }
+    }
+
+    const fn row(self) -> u32 {
+        self.gates() * self.pitch()
+    }
+
+    /// Floats of the sums of a block's rows.
+    const fn share(self) -> u32 {
+        CLUSTER_ROWS / CLUSTER_BLOCKS * self.row()
+    }
+
+    /// Bytes of the others' sums of these.
+    const fn inbox_bytes(self) -> u32 {
+        (CLUSTER_BLOCKS - 1) * self.share() * 4
     }
 }
 
-/// Bytes of shared memory; what the blocks add up takes the place of the stages.
+/// Bytes of shared memory: stages, of which a block's sums take the place, what others send, and barriers.
 pub const fn cluster_cell_shared_bytes(gates: usize, units: usize, stages: usize) -> u32 {
-    stages as u32 * (Form::new(gates, units).stage_bytes() + Ring::<1>::BYTES)
+    let form = Form::new(gates, units);
+    stages as u32 * (form.stage_bytes() + Ring::<1>::BYTES) + form.inbox_bytes() + Barriers::BYTES
 }
 
 /// What a cell is asked for.
@@ -102,21 +123,50 @@ struct Stages<const GATES: usize, const UNITS: usize, const STAGES: usize> {
 
 impl<const GATES: usize, const UNITS: usize, const STAGES: usize> Stages<GATES, UNITS, STAGES> {
     const FORM: Form = Form::new(GATES, UNITS);
+    const INBOX: u32 = STAGES as u32 * Self::FORM.stage_bytes() / 4;
 
     /// # Safety
     /// The launch gives [`cluster_cell_shared_bytes`].
     #[inline(always)]
     unsafe fn new() -> Self {
         const {
-            let sums = GATES as u32 * CLUSTER_ROWS * Self::FORM.pitch() * 4;
+            let sums = CLUSTER_BLOCKS * Self::FORM.share() * 4;
             assert!(sums <= STAGES as u32 * Self::FORM.stage_bytes());
             assert!(UNITS.is_multiple_of(8) && STAGES > 1);
             assert!((Self::FORM.room - Self::FORM.lines) * PACKS <= Self::FORM.consumers());
             let results = UNITS as u32 * CLUSTER_ROWS / CLUSTER_BLOCKS;
             assert!(results <= RESULTS as u32 * Self::FORM.consumers());
         }
+        let barriers = Self::INBOX * 4 + Self::FORM.inbox_bytes() + Barriers::BYTES;
         // SAFETY: the caller's contract.
-        Stages { ring: unsafe { Ring::dynamic(STAGES as u32 * Self::FORM.stage_bytes()) } }
+        Stages { ring: unsafe { Ring::dynamic(barriers) } }
+    }
+
+    /// Where the sums of other blocks are counted.
+    ///
+    /// # Safety
+    /// As [`Self::new`].
+    #[inline(always)]
+    unsafe fn met(self) -> Barrier {
+        // SAFETY: the caller's contract.
+        unsafe { Barriers::dynamic(Self::INBOX * 4 + Self::FORM.inbox_bytes(), 1).at(0) }
+    }
+
+    /// The block's sums, in the place of the stages, and behind these from [`Self::INBOX`] on those that others send.
+    ///
+    /// # Safety
+    /// As [`Self::new`].
+    #[inline(always)]
+    unsafe fn sums(self) -> Shared<f32> {
+        // SAFETY: the caller's contract.
+        unsafe { Shared::dynamic(0, Self::INBOX + Self::FORM.inbox_bytes() / 4) }
+    }
+
+    /// Where the sums of block `part` for the rows of block `rank` begin there.
+    #[inline(always)]
+    fn first_of(self, part: u32, rank: u32) -> u32 {
+        let share = Self::FORM.share();
+        if part == rank { rank * share } else { Self::INBOX + (part - (part > rank) as u32) * share }
     }
 
     /// So many lines of the weights, from `first` on, a multiple of 8.
@@ -182,7 +232,7 @@ impl<const GATES: usize, const UNITS: usize, const STAGES: usize> Stages<GATES, 
         { GATES: 3, UNITS: 32, STAGES: 8; threads: 384, min_blocks: 1 },
         { GATES: 3, UNITS: 40, STAGES: 8; threads: 384, min_blocks: 1 },
         { GATES: 4, UNITS: 32, STAGES: 8; threads: 384, min_blocks: 1 },
-        { GATES: 4, UNITS: 40, STAGES: 7; threads: 512, min_blocks: 1 },
+        { GATES: 4, UNITS: 40, STAGES: 6; threads: 512, min_blocks: 1 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
@@ -213,13 +263,15 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
     let turns = half.min(chunks - first);
     let fills = warp == warps && warp::lane_id() == 0;
     // SAFETY: the caller's contract. A stage is written between the ends of a phase of *empty* and of *full*, and read between the ends of
-    // *full* and of the next phase of *empty*; at first all stages are empty. No block ends before the others have read its sums.
+    // *full* and of the next phase of *empty*; at first all stages are empty.
     unsafe {
         let stages = Stages::<GATES, UNITS, STAGES>::new();
         let maps = if of_h { [map_w_hh, map_h] } else { [map_w_ih, map_x] };
         let place = (first_unit, first_row);
         if fills {
+            stages.met().init(1);
             stages.ring.init(1, warps);
+            stages.met().arrive_expecting(form.inbox_bytes());
         }
         tile::expect_slabs();
         if const { Form::new(GATES, UNITS).lines < Form::new(GATES, UNITS).room } {
@@ -233,6 +285,10 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
             }
             warpgroup::fence_copies();
         }
+        // All blocks have made their barriers, which their own fence has made known.
+        warp::sync_warp(u32::MAX);
+        cluster::arrive_relaxed();
+        cluster::wait();
         // What is ahead of an early launch has its results from here on.
         dependent::wait();
         dependent::allow_next();
@@ -252,8 +308,7 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
             }
         }
         thread::sync_threads();
-        let sums = Shared::<f32>::dynamic(0, GATES as u32 * CLUSTER_ROWS * form.pitch());
-        let at = |gate: u32, row: u32, unit: u32| (gate * CLUSTER_ROWS + row) * form.pitch() + unit;
+        let sums = stages.sums();
         if warp < warps {
             let own = multiply::<T, GATES, UNITS, STAGES>(stages, warp, turns);
             // All products are done with the stages.
@@ -263,8 +318,23 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
                 let line = warp * 16 + lane / 4 + i / 2 % 2 * 8;
                 let row = i / 4 * 8 + lane % 4 * 2 + i % 2;
                 if line < form.lines {
-                    sums.set(at(line / UNITS as u32, row, line % UNITS as u32), own[i as usize]);
+                    let (gate, unit) = (line / UNITS as u32, line % UNITS as u32);
+                    sums.set(row * form.row() + gate * form.pitch() + unit, own[i as usize]);
                 }
+            }
+            // Rows are sent whole, with what lies between the gates.
+            let mut spare = thread;
+            while spare < GATES as u32 * CLUSTER_ROWS {
+                for unit in UNITS as u32..form.pitch() {
+                    sums.set(spare * form.pitch() + unit, 0.0);
+                }
+                spare += form.consumers();
+            }
+            warpgroup::fence_copies();
+            thread::sync_named(1, form.consumers());
+            if warp == 0 && lane < CLUSTER_BLOCKS && lane != rank {
+                let share = form.share();
+                sums.send(lane * share, share, sums, lane, stages.first_of(rank, lane), stages.met());
             }
         } else if warp == warps {
             // All lanes go round: after a branch that one alone takes the compiler would have the cluster's barrier twice, for it and for the
@@ -279,16 +349,24 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
                 turn += 1;
             }
         }
-        cluster::sync();
         if warp < warps {
+            stages.met().wait(0);
+        }
+        // What others sent has come, so that they may end.
+        warp::sync_warp(u32::MAX);
+        cluster::arrive_relaxed();
+        if warp < warps {
+            let of_part = [0, 1, 2, 3].map(|part| stages.first_of(part, rank));
             for i in 0..RESULTS {
                 if let Some(to) = results.at(i) {
                     let (unit, row) = results.place_of(i);
                     let (mut gx, mut gh) = (beside[i].of_x, beside[i].of_h);
+                    let row = row - rank * (CLUSTER_ROWS / CLUSTER_BLOCKS);
                     for gate in 0..GATES {
-                        let at = at(gate as u32, row, unit);
-                        gx[gate] += sums.get_remote(0, at) + sums.get_remote(1, at);
-                        gh[gate] += sums.get_remote(2, at) + sums.get_remote(3, at);
+                        let at = row * form.row() + gate as u32 * form.pitch() + unit;
+                        let of = |part: usize| sums.get(of_part[part] + at);
+                        gx[gate] += of(0) + of(1);
+                        gh[gate] += of(2) + of(3);
                     }
                     let state = beside[i].state;
                     let (next_h, next_c) = step(gx, gh, state, state);
@@ -299,7 +377,7 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
                 }
             }
         }
-        cluster::arrive_relaxed();
+        // No block ends while what it sends is on its way.
         cluster::wait();
     }
 }

@@ -263,3 +263,25 @@ pub unsafe fn post(raw: RawShared, rank: u32, index: u32, value: u64, barrier: B
         );
     }
 }
+
+#[inline(always)]
+pub unsafe fn send<T: Copy>(
+    from: RawShared,
+    index: u32,
+    count: u32,
+    to: RawShared,
+    rank: u32,
+    at: u32,
+    barrier: Barrier,
+) {
+    let (barriers, number) = barrier.raw();
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [{}], [{}], {}, [{}];",
+            in(reg32) remote(element::<T>(to, at), rank), in(reg32) element::<T>(from, index),
+            in(reg32) count * size_of::<T>() as u32, in(reg32) remote(element::<u64>(barriers, number), rank),
+            options(nostack, preserves_flags)
+        );
+    }
+}

@@ -113,3 +113,22 @@ pub unsafe fn post(raw: RawShared, rank: u32, index: u32, value: u64, barrier: B
     // SAFETY: the checker tests the access.
     unsafe { simt::mbarrier::post(raw.cast(), rank, index as usize, value, barriers, number as usize) };
 }
+
+#[inline(always)]
+#[track_caller]
+pub unsafe fn send<T: Copy>(
+    from: RawShared,
+    index: u32,
+    count: u32,
+    to: RawShared,
+    rank: u32,
+    at: u32,
+    barrier: Barrier,
+) {
+    let (barriers, number) = barrier.raw();
+    let size = size_of::<T>() as u32;
+    let (from, to) = (from.bytes().offset(index * size), to.bytes().offset(at * size));
+    let barriers = super::barrier::view(barriers);
+    // SAFETY: the checker tests the accesses.
+    unsafe { simt::bulk::send(from, to, count * size, rank, barriers, number as usize) };
+}

@@ -1,6 +1,7 @@
 //! Products of matrices. See [`matmul`].
 
 mod backward;
+mod copies;
 mod launch;
 mod layout;
 mod maps;
@@ -16,7 +17,8 @@ mod tuned;
 pub use backward::{MatmulGradients, matmul_backward, matmul_backward_into, matmul_backward_shape};
 pub use plan::{Choice, Plan};
 
-pub(super) use launch::{Behind, contiguous, packed_rows, run};
+pub(super) use copies::packed_rows;
+pub(super) use launch::{Behind, contiguous, run};
 pub(super) use layout::{MAX_EXTENT, lines};
 pub(super) use maps::operand as map_of_operand;
 pub(super) use problem::{Epilogue, Factors, Heads, Problem};

@@ -57,6 +57,11 @@ const CLUSTERS: [f64; 4] = [1.0, 64.0 / 132.0, 30.0 / 132.0, 15.0 / 132.0];
 /// Longer kernels are not started early: it gains 0.3 µs, and takes more than that where blocks come to lie unevenly.
 const EARLY: f64 = 20.0;
 
+/// Stages of all blocks up to which a launch asks for lines of b ahead of time, and tiles that always do. It gains 0.1 to 0.5 µs where the
+/// first bytes are what is waited for; where many blocks have many stages it loses as much.
+const ASKING: f64 = 512.0;
+const ALWAYS_ASKING: [u32; 2] = [128, 64];
+
 impl Tile {
     /// Whether a block has its shared memory.
     pub(super) fn fits(&self, target: Target) -> bool {
@@ -80,8 +85,9 @@ impl Tile {
         let sms = f64::from(target.sms);
         // Of one block, at its share of a multiprocessor's rate.
         let work = f64::from(self.rows) * f64::from(self.cols) * k_of_split.min(k) as f64 / self.rate / 1e3;
-        let along_k = matches!(self.choice, Choice::Tf32Pipelined { .. });
-        let depth = if along_k { LINE / dtype.size() } else { DEPTH };
+        // Operands of f32 are along k, and stages of the bytes of those of 16 bits.
+        let rounded = matches!(self.choice, Choice::Tf32Pipelined { .. });
+        let depth = if rounded { LINE / dtype.size() } else { DEPTH };
         let (turns, rounds) = (k_of_split.min(k).div_ceil(depth) as f64, (blocks / sms).ceil());
         let compute = match self.pace {
             Pace::Clusters(cluster) => {
@@ -151,7 +157,7 @@ impl Tile {
             _ if partials == 0 => 0.0,
             Pace::Waves | Pace::Reading(_) => LAUNCH + read_again,
             Pace::Parted(_) => REDUCE_PARTED + read_again,
-            Pace::Staying(_) if along_k => REDUCE + read_again,
+            Pace::Staying(_) if rounded => REDUCE + read_again,
             // What comes to be read is in L2, and the time of what is written is in a tile's.
             Pace::Staying(_) | Pace::Clusters(_) => REDUCE,
         };
@@ -159,8 +165,8 @@ impl Tile {
         let any =
             matches!(self.choice, Choice::CudaCores { .. } | Choice::Loose { .. } | Choice::Parted { .. });
         let sides = sides.map(|side| Side {
-            along_k: side.along_k || along_k,
-            copied: side.copied && !any || along_k && !side.along_k,
+            along_k: side.along_k || rounded,
+            copied: side.copied && !any || rounded && !side.along_k,
         });
         // Bytes of a number that are written before the product.
         let written = |side: &Side| match self.pace {
@@ -194,6 +200,8 @@ impl Tile {
                 u64::MAX
             },
             early: microseconds < EARLY,
+            asks: microseconds < EARLY
+                && (blocks * turns <= ASKING || [self.rows, self.cols] == ALWAYS_ASKING),
             microseconds,
             measured: false,
         })

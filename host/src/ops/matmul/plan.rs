@@ -182,6 +182,8 @@ pub struct Plan {
     pub most_blocks: u64,
     /// The launch may start before what is ahead of it is done.
     pub early: bool,
+    /// Such a launch lets the first lines of b come to L2 meanwhile.
+    pub asks: bool,
     /// What the model expects.
     pub microseconds: f64,
     /// Whether it was chosen because it was measured: see [`autotune`](crate::autotune).
