@@ -11,7 +11,7 @@ use std::panic::Location;
 
 use crate::ctx::{At, Block, Ctx, FULL, Lane, Warp, ctx};
 use crate::fault::{fault, other_of_word};
-use crate::mbarrier;
+use crate::mbarrier::{self, Post};
 use crate::memory::View;
 use crate::race::Space;
 use crate::report::Kind;
@@ -171,13 +171,7 @@ impl Load {
                         *word = to_tf32(f32::from_ne_bytes(*word)).to_ne_bytes();
                     }
                 }
-                let place = swizzled(*to, byte);
-                to.store_vector_at(place, piece, at);
-                let ctx = ctx();
-                if ctx.level.get() == FULL {
-                    let shadow = ctx.block().arena.shadow(PIECE.trailing_zeros(), ctx.time.get());
-                    shadow.mark_bulk(to.byte_offset() as usize + place, PIECE);
-                }
+                store_bulk(*to, swizzled(*to, byte), piece, at);
             }
         });
     }
@@ -226,14 +220,14 @@ pub unsafe fn send(
     // SAFETY: the checker tests the accesses.
     let pieces = places.clone().map(|place| unsafe { from.load_vector_at(place, at) }).collect();
     let checked = places.filter(|_| ctx.level.get() == FULL);
-    let written: Vec<u64> = checked.map(|place| writer_of(ctx, ctx.block(), from, place)).collect();
+    let written: Vec<u64> = checked.map(|place| last_writer::<SENT>(ctx, ctx.block(), from, place)).collect();
     for (i, &word) in written.iter().enumerate() {
         if let Some(detail) = unfenced(ctx, word, from.byte_offset() as usize + i * SENT) {
             fault(ctx, Kind::InvalidAccess, at, Some(other_of_word(ctx, word)), detail);
         }
     }
     let sent = Sent { rank: crate::cluster_rank(), from, pieces, written, to, at };
-    mbarrier::expect_bytes(ctx, rank, sent, barrier, number);
+    mbarrier::deliver(ctx, rank, Post::Bytes(sent), barrier, number);
 }
 
 impl Sent {
@@ -251,25 +245,39 @@ impl Sent {
         let sender = living(ctx, self.rank, at);
         for (i, &piece) in self.pieces.iter().enumerate() {
             let place = i * SENT;
-            if self.written.get(i).is_some_and(|&word| word != writer_of(ctx, sender, self.from, place)) {
+            if self
+                .written
+                .get(i)
+                .is_some_and(|&word| word != last_writer::<SENT>(ctx, sender, self.from, place))
+            {
                 let offset = self.from.byte_offset() as usize + place;
                 let detail =
                     format!("byte {offset} of shared memory was overwritten while it was being sent");
                 fault(ctx, Kind::Race, at, None, detail);
             }
             // SAFETY: the checker tests the access.
-            unsafe { self.to.store_vector_at(place, piece, at) };
-            if ctx.level.get() == FULL {
-                let shadow = ctx.block().arena.shadow(SENT.trailing_zeros(), ctx.time.get());
-                shadow.mark_bulk(self.to.byte_offset() as usize + place, SENT);
-            }
+            unsafe { store_bulk(self.to, place, piece, at) };
         }
     }
 }
 
-/// The shadow word of the last write to the bytes at `place` of a window of the block.
-fn writer_of(ctx: &Ctx, block: &Block, view: SharedView<u8>, place: usize) -> u64 {
-    let shadow = block.arena.shadow(SENT.trailing_zeros(), ctx.time.get());
+/// Writes a piece of what a copy brings, as the running lane, and marks it as such.
+///
+/// # Safety
+/// As for [`SharedView`].
+unsafe fn store_bulk<const N: usize>(to: SharedView<u8>, place: usize, piece: [u8; N], at: At) {
+    let ctx = ctx();
+    // SAFETY: the caller's contract.
+    unsafe { to.store_vector_at(place, piece, at) };
+    if ctx.level.get() == FULL {
+        let shadow = ctx.block().arena.shadow(N.trailing_zeros(), ctx.time.get());
+        shadow.mark_bulk(to.byte_offset() as usize + place, N);
+    }
+}
+
+/// The shadow word of the last write to the piece of `N` bytes at `place` of a window of the block.
+fn last_writer<const N: usize>(ctx: &Ctx, block: &Block, view: SharedView<u8>, place: usize) -> u64 {
+    let shadow = block.arena.shadow(N.trailing_zeros(), ctx.time.get());
     shadow.last_writer(view.byte_offset() as usize + place)
 }
 
@@ -310,7 +318,7 @@ pub unsafe fn store_box(from: SharedView<u8>, map: &TensorMap, coordinates: [i32
             fault(ctx, Kind::InvalidAccess, at, None, detail);
         }
         let pieces = if ctx.level.get() == FULL { map.bytes() / PIECE } else { 0 };
-        let written = (0..pieces).map(|piece| last_writer(ctx, from, piece * PIECE)).collect();
+        let written = (0..pieces).map(|piece| writer_of_box(ctx, from, piece * PIECE)).collect();
         with_stores(|stores| stores.open.push(Pending { from, map: *map, coordinates, at, written }));
     }
 }
@@ -363,7 +371,7 @@ impl Pending {
 
     /// The last write to a piece must be from before the store, with a fence of its warp behind it.
     fn check_writers(&self, ctx: &Ctx, byte: usize) {
-        let word = last_writer(ctx, self.from, byte);
+        let word = writer_of_box(ctx, self.from, byte);
         let offset = self.from.byte_offset() as usize + swizzled(self.from, byte);
         if word != self.written[byte / PIECE] {
             let detail =
@@ -393,10 +401,9 @@ pub(crate) fn unfenced(ctx: &Ctx, word: u64, offset: usize) -> Option<String> {
     (!fenced).then(detail)
 }
 
-/// The shadow word of the last write to a piece of a box.
-fn last_writer(ctx: &Ctx, view: SharedView<u8>, byte: usize) -> u64 {
-    let offset = view.byte_offset() as usize + swizzled(view, byte);
-    ctx.block().arena.shadow(PIECE.trailing_zeros(), ctx.time.get()).last_writer(offset)
+/// That of a piece of a box of the running lane's block.
+fn writer_of_box(ctx: &Ctx, view: SharedView<u8>, byte: usize) -> u64 {
+    last_writer::<PIECE>(ctx, ctx.block(), view, swizzled(view, byte))
 }
 
 /// Makes what the thread has written to shared memory visible to copies and products that are started behind the next

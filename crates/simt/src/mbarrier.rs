@@ -45,7 +45,7 @@ pub(crate) struct Mbarrier {
 }
 
 /// Something under way to the block that waits for it.
-enum Post {
+pub(crate) enum Post {
     Word { to: SharedView<u64>, index: usize, value: u64, at: At },
     Bytes(Sent),
 }
@@ -204,12 +204,8 @@ pub unsafe fn post(
     deliver(ctx, rank, Post::Word { to, index, value, at }, barrier, number);
 }
 
-/// Gives bytes that are sent to block `rank` to the barrier there that counts them: they land like a word that is posted.
-pub(crate) fn expect_bytes(ctx: &Ctx, rank: u32, sent: Sent, barrier: SharedView<u64>, number: usize) {
-    deliver(ctx, rank, Post::Bytes(sent), barrier, number);
-}
-
-fn deliver(ctx: &Ctx, rank: u32, post: Post, barrier: SharedView<u64>, number: usize) {
+/// Gives what is on its way to block `rank` to the barrier there that counts its bytes.
+pub(crate) fn deliver(ctx: &Ctx, rank: u32, post: Post, barrier: SharedView<u64>, number: usize) {
     let at = post.at();
     expect(shared::living(ctx, rank, at), barrier, number, at, |barrier| barrier.posts.push(post));
     ctx.progress.set(ctx.progress.get() + 1);

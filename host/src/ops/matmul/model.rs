@@ -186,6 +186,7 @@ impl Tile {
             .map(|(rows, written)| copy + copied * (batch * rows * k * (dtype.size() + written)) as f64 / 1e6)
             .sum();
         let microseconds = of_blocks + reduce + copies;
+        let early = microseconds < EARLY;
         Some(Plan {
             choice: self.choice,
             sides,
@@ -199,7 +200,7 @@ impl Tile {
             } else {
                 u64::MAX
             },
-            early: microseconds < EARLY,
+            early,
             asks: microseconds < EARLY
                 && (blocks * turns <= ASKING || [self.rows, self.cols] == ALWAYS_ASKING),
             microseconds,
