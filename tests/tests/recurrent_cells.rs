@@ -14,8 +14,9 @@ const EXTENTS: [[usize; 3]; 8] =
     [[4, 6, 16], [3, 5, 7], [1, 1, 1], [70, 24, 40], [17, 520, 8], [5, 8, 272], [9, 33, 66], [2, 3, 260]];
 
 /// Those of 16 bits go to clusters on Hopper: units and columns that no box ends with, more rows than a cluster has, one block of two
-/// without terms, more terms than its stages hold once and twice, clusters that wait for others.
-const MANY_UNITS: [[usize; 3]; 7] = [
+/// without terms, more terms than its stages hold once and twice, clusters that wait for others, and each number of a cluster's units. Last
+/// those of which other blocks have 16 units: rows of whole packs and of single words.
+const MANY_UNITS: [[usize; 3]; 12] = [
     [3, 248, 272],
     [70, 256, 256],
     [2, 8, 504],
@@ -23,6 +24,11 @@ const MANY_UNITS: [[usize; 3]; 7] = [
     [65, 8, 520],
     [1, 2120, 264],
     [65, 1000, 648],
+    [257, 8, 264],
+    [260, 72, 376],
+    [258, 136, 424],
+    [66, 36, 944],
+    [100, 150, 930],
 ];
 
 struct Operands {

@@ -231,8 +231,14 @@ impl<const GATES: usize, const UNITS: usize, const STAGES: usize> Stages<GATES, 
     instances = [
         { GATES: 3, UNITS: 32, STAGES: 8; threads: 384, min_blocks: 1 },
         { GATES: 3, UNITS: 40, STAGES: 8; threads: 384, min_blocks: 1 },
+        { GATES: 3, UNITS: 48, STAGES: 6; threads: 512, min_blocks: 1 },
+        { GATES: 3, UNITS: 64, STAGES: 5; threads: 512, min_blocks: 1 },
+        { GATES: 3, UNITS: 72, STAGES: 4; threads: 640, min_blocks: 1 },
         { GATES: 4, UNITS: 32, STAGES: 8; threads: 384, min_blocks: 1 },
         { GATES: 4, UNITS: 40, STAGES: 6; threads: 512, min_blocks: 1 },
+        { GATES: 4, UNITS: 48, STAGES: 5; threads: 512, min_blocks: 1 },
+        { GATES: 4, UNITS: 64, STAGES: 4; threads: 640, min_blocks: 1 },
+        { GATES: 4, UNITS: 72, STAGES: 3; threads: 768, min_blocks: 1 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]

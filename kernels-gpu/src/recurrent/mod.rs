@@ -33,6 +33,8 @@
 mod backward;
 mod block;
 mod cell_clusters;
+mod cell_products;
+mod cell_stages;
 mod exchange;
 mod lengths;
 mod math;

@@ -3,16 +3,18 @@
 //! h_next (c_next) = step(x·w_ihᵀ + b_ih, h·w_hhᵀ + b_hh) for x `[batch, input]`, h (c) `[batch, hidden]`, sums and gates in f32.
 //!
 //! The products are turned, as those of few rows are: rows of the weights are those of the tensor cores' first operand, rows of
-//! the batch the columns of the second. A block owns [`CELL_UNITS`] units: two tiles of 16 rows are all their gates, so that
-//! nothing leaves the block but the next state. Of a GRU the second tile holds n of x above and n of h below, since r comes
-//! between them. Its warps take turns along the columns of both weights; what they have is added up in shared memory.
-//! The order of a sum's terms is free: a lane's four words of a chunk are neighbours where rows are whole packs, and
-//! single words of which four lanes' are neighbours where they are not.
+//! the batch the columns of the second. A block owns `UNITS` units, all of whose gates are its tiles of 16 rows, so that
+//! nothing leaves the block but the next state. Four sums make up a unit, of a GRU n of x and n of h apart, since r comes
+//! between them: of 8 units a tile holds two of the four, of 16 one. Its warps take turns along the columns of both weights; what they have is added up in shared memory.
+//! A block of [`MANY_UNITS`] has its operands come through shared memory (`cell_stages`): of f32 there are too few registers.
 //!
-//! Launch: grid (blocks of units, groups of `FRAGMENTS`·8 rows), [`cell_shared_bytes`] of dynamic shared memory.
+//! Launch: grid (blocks of units, groups of `GROUPS`·`FRAGMENTS`·8 rows), [`cell_shared_bytes`] of dynamic shared memory.
 //!
-//! Floor: the weights once at the copy rate; each block reads all of x and h, from L2.
+//! Floor: the weights once at the copy rate; each block reads all its rows of x and h, from L2. In f32 three products of tf32 for each
+//! number, of a GRU's 8 units a fourth more for zeros: with 64 rows and 2048 units 40 µs of 132 multiprocessors' time at 1.8 GHz.
 
+use super::cell_products::{MANY_UNITS, Product, SUMS, add, gates_of, words};
+use super::cell_stages::{multiply_staged, stages_bytes};
 use super::exchange::COLUMNS;
 use super::math::step;
 use super::persistent::WARPS;
@@ -22,21 +24,22 @@ use cuda_std::bits;
 use cuda_std::plain_parameter;
 use cuda_std::prelude::*;
 
-/// Units of a block.
-pub const CELL_UNITS: u32 = 8;
-/// Rows of both tiles.
-const ROWS: u32 = 32;
 /// Floats between columns of a warp's sums: a lane's 8 rows and 4 pairs of columns lie in 32 banks.
-const PITCH: u32 = ROWS + 4;
+const fn pitch(units: usize) -> u32 {
+    (SUMS * units) as u32 + 4
+}
+
 /// Chunks of columns whose loads are in flight: two, but where sums and the parts of f32 leave two blocks of a multiprocessor too
 /// few registers.
 const fn depth(per_word: usize, fragments: usize) -> usize {
     if per_word == 1 && fragments == 4 { 1 } else { 2 }
 }
 
-/// Bytes of shared memory.
-pub const fn cell_shared_bytes(fragments: usize) -> u32 {
-    WARPS * fragments as u32 * COLUMNS * PITCH * 4
+/// Bytes of shared memory: sums and, of many units, the stages that they take the place of.
+pub const fn cell_shared_bytes(gates: usize, fragments: usize, units: usize) -> u32 {
+    let sums = WARPS * fragments as u32 * COLUMNS * pitch(units) * 4;
+    let stages = if units == MANY_UNITS { stages_bytes(gates, fragments) } else { 0 };
+    if stages > sums { stages } else { sums }
 }
 
 /// What a cell is asked for.
@@ -56,49 +59,6 @@ pub struct Cell {
 }
 plain_parameter!(Cell);
 
-/// The gates whose rows are the upper and the lower half of both tiles, of x's product or of h's.
-const fn halves(gates: usize, of_h: bool) -> [[Option<usize>; 2]; 2] {
-    match (gates == GRU, of_h) {
-        (true, false) => [[Some(0), Some(1)], [Some(2), None]],
-        (true, true) => [[Some(0), Some(1)], [None, Some(2)]],
-        (false, _) => [[Some(0), Some(1)], [Some(2), Some(3)]],
-    }
-}
-
-/// The lane's four words of the chunk from column `k` on of the row that begins at `row`; zeros behind `columns`.
-///
-/// # Safety
-/// The row exists; its columns are whole words, and with `WIDTH` 4 whole packs at multiples of 16 bytes.
-#[inline(always)]
-unsafe fn words<T: Float, const WIDTH: usize>(of: Global<T>, row: usize, k: u32, columns: u32) -> Pack {
-    let (turn, word) = (warp::lane_id() % 4, const { T::PER_WORD as u32 });
-    // SAFETY: the caller's contract.
-    unsafe {
-        if const { WIDTH == 4 } {
-            let k = k + turn * 4 * word;
-            of.get_pack_if(k < columns, row + k as usize, 0)
-        } else {
-            let mut pack = [0; 4];
-            for i in 0..4 {
-                let k = k + (i as u32 * 4 + turn) * word;
-                pack[i] = of.get_4_if(k < columns, row + k as usize, 0);
-            }
-            pack
-        }
-    }
-}
-
-/// One of the two products.
-#[derive(Clone, Copy)]
-struct Product<T> {
-    /// `[GATES·hidden, columns]`.
-    weight: Global<T>,
-    /// `[batch, columns]`.
-    of: Global<T>,
-    columns: u32,
-    of_h: bool,
-}
-
 /// Adds a product's terms of the warp's turns.
 ///
 /// # Safety
@@ -108,10 +68,11 @@ unsafe fn multiply<
     T: Words,
     const GATES: usize,
     const FRAGMENTS: usize,
+    const TILES: usize,
     const WIDTH: usize,
     const DEPTH: usize,
 >(
-    sums: &mut [[[f32; 4]; FRAGMENTS]; 2],
+    sums: &mut [[[f32; 4]; FRAGMENTS]; TILES],
     product: Product<T>,
     (first_unit, first_row): (u32, u32),
     p: &Cell,
@@ -123,7 +84,7 @@ unsafe fn multiply<
     let unit = (first_unit + lane_row).min(p.hidden - 1);
     let mut base = warp::warp_id() * chunk;
     while base < columns {
-        let mut of_weight = [[[0; 4]; GATES]; DEPTH];
+        let mut of_weight = [[[[0; 4]; 1]; GATES]; DEPTH];
         let mut of_rows = [[[0; 4]; FRAGMENTS]; DEPTH];
         // SAFETY: the caller's contract; rows and columns are below their numbers.
         unsafe {
@@ -131,7 +92,7 @@ unsafe fn multiply<
                 let k = base + i as u32 * WARPS * chunk;
                 for gate in 0..GATES {
                     let row = (gate as u32 * p.hidden + unit) as usize * columns as usize;
-                    of_weight[i][gate] = words::<T, WIDTH>(weight, row, k, columns);
+                    of_weight[i][gate][0] = words::<T, WIDTH>(weight, row, k, columns);
                 }
                 for f in 0..FRAGMENTS {
                     let row = (first_row + f as u32 * COLUMNS + lane_row).min(p.batch - 1);
@@ -140,25 +101,7 @@ unsafe fn multiply<
             }
         }
         for i in 0..DEPTH {
-            for tile in 0..2 {
-                let half = |half: usize| {
-                    let [for_x, for_h] = const { [halves(GATES, false), halves(GATES, true)] };
-                    let mut pack = [0; 4];
-                    for j in 0..4 {
-                        let word = |gate: Option<usize>| gate.map_or(0, |gate| of_weight[i][gate][j]);
-                        pack[j] = if of_h { word(for_h[tile][half]) } else { word(for_x[tile][half]) };
-                    }
-                    pack
-                };
-                let (upper, lower) = (half(0), half(1));
-                let first = [upper[0], lower[0], upper[1], lower[1]];
-                let second = [upper[2], lower[2], upper[3], lower[3]];
-                for f in 0..FRAGMENTS {
-                    let [s, t, u, v] = of_rows[i][f];
-                    sums[tile][f] = T::multiply(first, [s, t], sums[tile][f], 0);
-                    sums[tile][f] = T::multiply(second, [u, v], sums[tile][f], 0);
-                }
-            }
+            add::<T, GATES, FRAGMENTS, 1, TILES>(sums, &of_weight[i], &of_rows[i], of_h);
         }
         base += DEPTH as u32 * WARPS * chunk;
     }
@@ -169,8 +112,14 @@ unsafe fn multiply<
 /// # Safety
 /// As [`multiply`].
 #[inline(always)]
-unsafe fn both<T: Words, const GATES: usize, const FRAGMENTS: usize, const DEPTH: usize>(
-    sums: &mut [[[f32; 4]; FRAGMENTS]; 2],
+unsafe fn both<
+    T: Words,
+    const GATES: usize,
+    const FRAGMENTS: usize,
+    const TILES: usize,
+    const DEPTH: usize,
+>(
+    sums: &mut [[[f32; 4]; FRAGMENTS]; TILES],
     (of_x, of_h): (Product<T>, Product<T>),
     place: (u32, u32),
     p: &Cell,
@@ -182,9 +131,9 @@ unsafe fn both<T: Words, const GATES: usize, const FRAGMENTS: usize, const DEPTH
         // SAFETY: the caller's contract.
         unsafe {
             if p.packs >> turn & 1 != 0 {
-                multiply::<T, GATES, FRAGMENTS, 4, DEPTH>(sums, product, place, p);
+                multiply::<T, GATES, FRAGMENTS, TILES, 4, DEPTH>(sums, product, place, p);
             } else {
-                multiply::<T, GATES, FRAGMENTS, 1, DEPTH>(sums, product, place, p);
+                multiply::<T, GATES, FRAGMENTS, TILES, 1, DEPTH>(sums, product, place, p);
             }
         }
         turn += 1;
@@ -224,12 +173,23 @@ unsafe fn plain<T: Float>(
     family = "recurrent",
     types = [f32, f16, bf16],
     instances = [
-        { GATES: 3, FRAGMENTS: 2; threads: 256, min_blocks: 2 }, { GATES: 3, FRAGMENTS: 4; threads: 256, min_blocks: 2 },
-        { GATES: 4, FRAGMENTS: 2; threads: 256, min_blocks: 2 }, { GATES: 4, FRAGMENTS: 4; threads: 256, min_blocks: 2 },
+        { GATES: 3, FRAGMENTS: 2, GROUPS: 1, UNITS: 8, TILES: 2; threads: 256, min_blocks: 2 },
+        { GATES: 3, FRAGMENTS: 4, GROUPS: 1, UNITS: 8, TILES: 2; threads: 256, min_blocks: 2 },
+        { GATES: 3, FRAGMENTS: 4, GROUPS: 2, UNITS: 16, TILES: 4; threads: 256, min_blocks: 1 },
+        { GATES: 4, FRAGMENTS: 2, GROUPS: 1, UNITS: 8, TILES: 2; threads: 256, min_blocks: 2 },
+        { GATES: 4, FRAGMENTS: 4, GROUPS: 1, UNITS: 8, TILES: 2; threads: 256, min_blocks: 2 },
+        { GATES: 4, FRAGMENTS: 4, GROUPS: 2, UNITS: 16, TILES: 4; threads: 256, min_blocks: 1 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
-pub unsafe fn cell<T: Words, const GATES: usize, const FRAGMENTS: usize>(
+pub unsafe fn cell<
+    T: Words,
+    const GATES: usize,
+    const FRAGMENTS: usize,
+    const GROUPS: usize,
+    const UNITS: usize,
+    const TILES: usize,
+>(
     x: Global<T>,
     h: Global<T>,
     c: Global<T>,
@@ -241,47 +201,57 @@ pub unsafe fn cell<T: Words, const GATES: usize, const FRAGMENTS: usize>(
     c_next: GlobalMut<T>,
     p: Cell,
 ) {
+    const { assert!(TILES * 16 == SUMS * UNITS && (GROUPS == 1 || UNITS == MANY_UNITS)) };
+    const { assert!(UNITS == 8 || UNITS == MANY_UNITS) };
     let is_lstm = const { GATES != GRU };
+    let (units, pitch) = (UNITS as u32, const { pitch(UNITS) });
     let (lane, warp) = (warp::lane_id(), warp::warp_id());
-    let first_unit = thread::block_idx_x() * CELL_UNITS;
-    let rows = FRAGMENTS as u32 * COLUMNS;
+    let first_unit = thread::block_idx_x() * units;
+    let rows = (GROUPS * FRAGMENTS) as u32 * COLUMNS;
     let first_row = thread::block_idx_y() * rows;
-    let mut sums = [[[0.0f32; 4]; FRAGMENTS]; 2];
+    let mut sums = [[[[0.0f32; 4]; FRAGMENTS]; TILES]; GROUPS];
     // SAFETY: the caller's contract; a warp's sums are read behind the barrier.
     unsafe {
         let of_x = Product { weight: w_ih, of: x, columns: p.input, of_h: false };
         let of_h = Product { weight: w_hh, of: h, columns: p.hidden, of_h: true };
         let place = (first_unit, first_row);
-        if const { depth(T::PER_WORD, FRAGMENTS) == 1 } {
-            both::<T, GATES, FRAGMENTS, 1>(&mut sums, (of_x, of_h), place, &p);
+        let products = (of_x, of_h);
+        if const { UNITS == MANY_UNITS } {
+            multiply_staged::<T, GATES, FRAGMENTS, GROUPS, TILES>(&mut sums, products, place, &p);
+            // Sums take the place of the stages.
+            thread::sync_threads();
+        } else if const { depth(T::PER_WORD, FRAGMENTS) == 1 } {
+            both::<T, GATES, FRAGMENTS, TILES, 1>(&mut sums[0], products, place, &p);
         } else {
-            both::<T, GATES, FRAGMENTS, 2>(&mut sums, (of_x, of_h), place, &p);
+            both::<T, GATES, FRAGMENTS, TILES, 2>(&mut sums[0], products, place, &p);
         }
-        let shared = Shared::<f32>::dynamic(0, WARPS * rows * PITCH);
-        for f in 0..FRAGMENTS {
-            let column = warp * rows + f as u32 * COLUMNS + lane % 4 * 2;
-            for tile in 0..2 {
-                let at = column * PITCH + tile as u32 * 16 + lane / 4;
-                shared.set(at, sums[tile][f][0]);
-                shared.set(at + PITCH, sums[tile][f][1]);
-                shared.set(at + 8, sums[tile][f][2]);
-                shared.set(at + PITCH + 8, sums[tile][f][3]);
+        let shared = Shared::<f32>::dynamic(0, WARPS * rows * pitch);
+        for group in 0..GROUPS {
+            for f in 0..FRAGMENTS {
+                let column = warp * rows + (group * FRAGMENTS + f) as u32 * COLUMNS + lane % 4 * 2;
+                for tile in 0..TILES {
+                    let of = sums[group][tile][f];
+                    let at = column * pitch + tile as u32 * 16 + lane / 4;
+                    shared.set(at, of[0]);
+                    shared.set(at + pitch, of[1]);
+                    shared.set(at + 8, of[2]);
+                    shared.set(at + pitch + 8, of[3]);
+                }
             }
         }
         thread::sync_threads();
         let mut output = thread::thread_idx_x();
-        while output < rows * CELL_UNITS {
-            let (column, own) = (output / CELL_UNITS, output % CELL_UNITS);
+        while output < rows * units {
+            let (column, own) = (output / units, output % units);
             let (row, unit) = (first_row + column, first_unit + own);
             if row < p.batch && unit < p.hidden {
-                let mut totals = [0.0; 4];
-                for i in 0..4 {
+                let mut totals = [0.0; SUMS];
+                for i in 0..SUMS {
                     for part in 0..WARPS {
-                        totals[i] += shared.get((part * rows + column) * PITCH + i as u32 * CELL_UNITS + own);
+                        totals[i] += shared.get((part * rows + column) * pitch + i as u32 * units + own);
                     }
                     if const { T::PER_WORD == 1 } && !totals[i].is_finite() {
-                        let [for_x, for_h] =
-                            [halves(GATES, false), halves(GATES, true)].map(|of| of[i / 2][i % 2]);
+                        let [for_x, for_h] = [gates_of(GATES, false)[i], gates_of(GATES, true)[i]];
                         totals[i] = plain(of_x, for_x, (row, unit), p.hidden)
                             + plain(of_h, for_h, (row, unit), p.hidden);
                     }

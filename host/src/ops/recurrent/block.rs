@@ -24,17 +24,25 @@ pub fn run(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -> Result<
             let kernel = &block_sequence_f32::kernels::<f32>()[plan.index];
             typed::<f32>(kernel, layer, plan, gx, results)
         }
-        DType::F16 => {
-            typed::<half::f16>(&block_sequence::kernels::<half::f16>()[plan.index], layer, plan, gx, results)
-        }
-        _ => typed::<half::bf16>(
-            &block_sequence::kernels::<half::bf16>()[plan.index],
-            layer,
-            plan,
-            gx,
-            results,
-        ),
+        DType::F16 => halves::<half::f16>(layer, plan, gx, results),
+        _ => halves::<half::bf16>(layer, plan, gx, results),
     }
+}
+
+/// By the plan's kernel or, where something is kept, by that which does so and is otherwise alike.
+fn halves<T: Element + Float + repack::Instances + block_sequence::Instances>(
+    layer: &Layer,
+    plan: &Plan,
+    gx: &Tensor,
+    results: Results,
+) -> Result<()> {
+    let kernels: &[Kernel<block_sequence::Args<T>>] = block_sequence::kernels::<T>();
+    let form = |kernel: &Kernel<_>| ["GATES", "PAIRS", "ROWS"].map(|name| kernel.constant(name));
+    let keeps = usize::from(results.kept().2 != 0);
+    let serves =
+        |kernel: &&Kernel<_>| kernel.constant("KEEPS") == keeps && form(kernel) == form(&kernels[plan.index]);
+    let kernel = kernels.iter().find(serves).expect("each form has both instances");
+    typed::<T>(kernel, layer, plan, gx, results)
 }
 
 fn typed<T: Element + Float + repack::Instances>(

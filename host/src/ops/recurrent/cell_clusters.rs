@@ -41,14 +41,17 @@ pub fn launch<T: Element + Float + cluster_cell::Instances>(
     c_next: Option<&Tensor>,
 ) -> Result<()> {
     let kernels: &[Kernel<cluster_cell::Args<T>>] = cluster_cell::kernels::<T>();
-    let of_kind = || kernels.iter().filter(|kernel| kernel.constant("GATES") == kind.gates());
     let hidden = of.h.shape()[1];
     let groups = of.x.shape()[0].div_ceil(CLUSTER_ROWS as usize);
-    let clusters =
-        |kernel: &&Kernel<cluster_cell::Args<T>>| hidden.div_ceil(kernel.constant("UNITS")) * groups;
-    let multiprocessors = Target::of(of.x.device()).multiprocessors.saturating_sub(LEFT_OVER);
-    let at_once = |kernel: &&Kernel<_>| clusters(kernel) * CLUSTER_BLOCKS as usize <= multiprocessors;
-    let kernel = of_kind().find(at_once).or_else(|| of_kind().next_back());
+    let at_once =
+        Target::of(of.x.device()).multiprocessors.saturating_sub(LEFT_OVER) / CLUSTER_BLOCKS as usize;
+    // The lines of weights and rows that the last cluster to end, and those that its blocks had before, take in.
+    let lines = |kernel: &&Kernel<cluster_cell::Args<T>>| {
+        let units = kernel.constant("UNITS");
+        let rounds = (hidden.div_ceil(units) * groups).div_ceil(at_once.max(1));
+        rounds * (kind.gates() * units + CLUSTER_ROWS as usize)
+    };
+    let kernel = kernels.iter().filter(|kernel| kernel.constant("GATES") == kind.gates()).min_by_key(lines);
     let kernel = kernel.expect("each number of gates has instances");
     let [batch, input] = [of.x.shape()[0], of.x.shape()[1]];
     let weights = of.weights;

@@ -1,5 +1,8 @@
 //! A cell in one launch, both products included; of 16 bits and many units see `cell_clusters`.
 
+use std::cmp::Reverse;
+
+use super::plan::Target;
 use super::{Kind, RecurrentWeights, cell_clusters};
 use crate::dtype::{DType, Element};
 use crate::error::Result;
@@ -8,10 +11,12 @@ use crate::ops::views::{read, write};
 use crate::tensor::Tensor;
 use cuda_std::Float;
 use cuda_std::kernel::Kernel;
-use kernels_gpu::recurrent::{self as kernels, CELL_UNITS, COLUMNS, Cell, cell_shared_bytes, has};
+use kernels_gpu::recurrent::{self as kernels, COLUMNS, Cell, cell_shared_bytes, has};
 
 /// Rows of the batch beyond which products on their own use the weights better: each block reads all rows of its group.
 const MOST_ROWS: usize = 128;
+/// Units of a block of which there is a kernel for each number of rows.
+const FEW_UNITS: usize = 8;
 
 /// The operands of a cell, on one stream.
 #[derive(Clone, Copy)]
@@ -69,9 +74,22 @@ fn launch<T: Element + Float + kernels::cell::Instances>(
 ) -> Result<()> {
     let (batch, hidden) = (of.h.shape()[0], of.h.shape()[1]);
     let kernels: &[Kernel<kernels::cell::Args<T>>] = kernels::cell::kernels::<T>();
-    let of_kind = || kernels.iter().filter(|kernel| kernel.constant("GATES") == kind.gates());
-    let rows = |kernel: &&Kernel<kernels::cell::Args<T>>| kernel.constant("FRAGMENTS") * COLUMNS as usize;
-    let kernel = of_kind().find(|kernel| rows(kernel) >= batch).or_else(|| of_kind().max_by_key(rows));
+    let units = |kernel: &&Kernel<kernels::cell::Args<T>>| kernel.constant("UNITS");
+    let fragments = |kernel: &Kernel<_>| kernel.constant("GROUPS") * kernel.constant("FRAGMENTS");
+    let rows = |kernel: &&Kernel<kernels::cell::Args<T>>| fragments(kernel) * COLUMNS as usize;
+    let blocks = |kernel: &&Kernel<_>| (hidden.div_ceil(units(kernel)), batch.div_ceil(rows(kernel)));
+    // More units a block read x and h less often: where there are still as many blocks as keep the GPU busy.
+    let multiprocessors = Target::of(of.x.device()).multiprocessors;
+    let serves = |kernel: &&Kernel<kernels::cell::Args<T>>| {
+        let (of_units, of_rows) = blocks(kernel);
+        kernel.constant("GATES") == kind.gates()
+            && (units(kernel) == FEW_UNITS || of_units * of_rows * 8 >= multiprocessors * 7)
+    };
+    // Of those that take all rows at once, or as many as can be, the one with the fewest.
+    let kernel = kernels.iter().filter(serves).min_by_key(|kernel| {
+        let of_rows = blocks(kernel).1;
+        (of_rows, rows(kernel), Reverse(units(kernel)))
+    });
     let kernel = kernel.expect("each number of gates has instances");
     let RecurrentWeights { w_ih, w_hh, b_ih, b_hh } = of.weights;
     let packs = |x, weight| rows_of(x, 16) && rows_of(weight, 16);
@@ -94,9 +112,12 @@ fn launch<T: Element + Float + kernels::cell::Instances>(
         write(c_next)?,
         p,
     );
-    let blocks = hidden.div_ceil(CELL_UNITS as usize) as u64;
-    let grid = Grid::xyz(blocks, batch.div_ceil(rows(&kernel)) as u64, 1)?
-        .shared(cell_shared_bytes(kernel.constant("FRAGMENTS")));
-    // SAFETY: `serves` holds: contiguous tensors of these extents with rows of whole words; the grid covers units and rows.
+    let (of_units, of_rows) = blocks(&kernel);
+    let grid = Grid::xyz(of_units as u64, of_rows as u64, 1)?.shared(cell_shared_bytes(
+        kind.gates(),
+        fragments(kernel),
+        units(&kernel),
+    ));
+    // SAFETY: the operands are `serves`'s: contiguous tensors of these extents with rows of whole words; the grid covers units and rows.
     unsafe { of.x.device().launch(kernel, grid, args) }
 }

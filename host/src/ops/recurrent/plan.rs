@@ -12,8 +12,9 @@ use cuda_std::kernel::Kernel;
 use kernels_gpu::recurrent::{
     BLOCK_UNITS, BackForm, CHUNK, CHUNK_WORDS, COLUMNS, FLOAT_UNITS, Form, HalfForm, PACK_UNITS, PARTS,
     TERMS, WARPS, WORDS, block_backward, block_backward_f32, block_backward_f32_shared_bytes,
-    block_backward_shared_bytes, block_sequence, block_sequence_f32, block_sequence_f32_shared_bytes,
-    block_sequence_shared_bytes, sequence, sequence_back, sequence_back_f32, sequence_f32,
+    block_backward_f32_units, block_backward_shared_bytes, block_sequence, block_sequence_f32,
+    block_sequence_f32_shared_bytes, block_sequence_shared_bytes, sequence, sequence_back, sequence_back_f32,
+    sequence_f32,
 };
 
 /// A way of running a sequence.
@@ -102,9 +103,9 @@ impl Held {
     }
 
     fn float_back<A>(kernel: &Kernel<A>) -> Held {
-        let (packs, held) = (kernel.constant("PACKS"), kernel.constant("HELD"));
-        let of = Held::float(kernel, 1);
-        Held { shared_bytes: block_backward_f32_shared_bytes(of.gates, packs, held), ..of }
+        let [gates, packs, held] = ["GATES", "PACKS", "HELD"].map(|name| kernel.constant(name));
+        let units = block_backward_f32_units(gates, packs) as usize;
+        Held { gates, units, rows: 1, shared_bytes: block_backward_f32_shared_bytes(gates, packs, held) }
     }
 }
 

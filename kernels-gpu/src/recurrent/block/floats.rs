@@ -1,16 +1,16 @@
 //! With f32 weights, by plain f32 arithmetic.
 //!
 //! Four lanes share a unit: each holds a quarter of the columns of its rows of w_hh, packs in turn, so that what the four
-//! read of h lies together; what registers have no room for is in shared memory. Their sums are added up by shuffles; the gates of a row are computed by one of the four.
+//! read of h lies together. Their sums are added up by shuffles; the gates of a row are computed by one of the four.
 
 use super::BlockSequence;
+use super::shares::{Shares, rest_bytes};
 use super::walk::{Operands, Place, shared_bytes, walk};
 use crate::recurrent::has;
-use cuda_std::bits;
 use cuda_std::prelude::*;
 
 /// Lanes of a unit.
-pub(super) const LANES: u32 = 4;
+const LANES: u32 = 4;
 /// Threads of a block.
 const THREADS: u32 = 512;
 /// Units of a block.
@@ -26,97 +26,7 @@ pub(super) const fn pitch(packs: usize) -> u32 {
 
 /// Bytes of shared memory.
 pub const fn block_sequence_f32_shared_bytes(gates: usize, packs: usize, held: usize, rows: usize) -> u32 {
-    shared_bytes(rows as u32, pitch(packs), 4) + rest_bytes(gates, packs, held)
-}
-
-/// A lane's columns of a unit's weights: `HELD` packs in registers, the rest in shared memory.
-#[derive(Clone, Copy)]
-pub(super) struct Quarter<const GATES: usize, const HELD: usize> {
-    held: [[[f32; 4]; HELD]; GATES],
-    rest: Shared<f32>,
-}
-
-/// Bytes of shared memory of the weights that are not in registers.
-pub(super) const fn rest_bytes(gates: usize, packs: usize, held: usize) -> u32 {
-    ((packs - held) * gates) as u32 * THREADS * 16
-}
-
-impl<const GATES: usize, const HELD: usize> Quarter<GATES, HELD> {
-    /// Loads all `PACKS`, of which shared memory holds the rest from byte `first` on.
-    ///
-    /// # Safety
-    /// `weight` is as `p` says; the launch gives `first` and [`rest_bytes`]. What a thread writes there, it alone reads.
-    #[inline(always)]
-    pub unsafe fn load<T: Float, const PACKS: usize>(
-        weight: Global<T>,
-        unit: u32,
-        part: u32,
-        first: u32,
-        p: &BlockSequence,
-    ) -> Self {
-        let mut held = [[[0.0; 4]; HELD]; GATES];
-        // SAFETY: packs of rows that exist.
-        unsafe {
-            let rest = Shared::<f32>::dynamic(first, const { rest_bytes(GATES, PACKS, HELD) / 4 });
-            let load = |gate: usize, pack: usize| {
-                let row = (gate * p.hidden as usize + unit as usize) * p.weight_row as usize;
-                let k = (pack as u32 * LANES + part) * 4;
-                weight.get_pack_if((unit < p.hidden) & (k < p.hidden), row + k as usize, 0)
-            };
-            for pack in HELD..PACKS {
-                for gate in 0..GATES {
-                    rest.set_pack(Self::place(gate, pack as u32), load(gate, pack));
-                }
-                // No thread waits for another: this keeps the loads of packs apart, for which there are too few registers.
-                thread::sync_threads();
-            }
-            for gate in 0..GATES {
-                for pack in 0..HELD {
-                    let words = load(gate, pack);
-                    for j in 0..4 {
-                        held[gate][pack][j] = f32::from_bits(words[j]);
-                    }
-                }
-            }
-            Quarter { held, rest }
-        }
-    }
-
-    #[inline(always)]
-    fn place(gate: usize, pack: u32) -> u32 {
-        (((pack - HELD as u32) * GATES as u32 + gate as u32) * THREADS + thread::thread_idx_x()) * 4
-    }
-
-    /// Calls `multiply(gate, pack, weights)` for all packs of `hidden` units. Those of shared memory in a loop that stays one:
-    /// unrolled, all loads would be in flight, for which there are too few registers.
-    ///
-    /// # Safety
-    /// They were loaded.
-    #[inline(always)]
-    pub unsafe fn each<const PACKS: usize>(
-        &self,
-        hidden: u32,
-        mut multiply: impl FnMut(usize, u32, [f32; 4]),
-    ) {
-        for pack in 0..HELD {
-            for gate in 0..GATES {
-                multiply(gate, pack as u32, self.held[gate][pack]);
-            }
-        }
-        if const { HELD < PACKS } {
-            let end = hidden.div_ceil(PACK_UNITS);
-            let mut pack = HELD as u32;
-            while pack < end {
-                bits::no_unroll();
-                for gate in 0..GATES {
-                    // SAFETY: the caller's contract.
-                    let words = unsafe { self.rest.get_pack(Self::place(gate, pack)) };
-                    multiply(gate, pack, [0, 1, 2, 3].map(|j| f32::from_bits(words[j])));
-                }
-                pack += 1;
-            }
-        }
-    }
+    shared_bytes(rows as u32, pitch(packs), 4) + rest_bytes(gates, packs, held, THREADS)
 }
 
 /// Runs the sequence, as [`block_sequence()`](fn@super::block_sequence) does.
@@ -164,7 +74,11 @@ pub unsafe fn block_sequence_f32<
     // SAFETY: the caller's contract; of the lanes of a unit each has one row, or none.
     unsafe {
         let first = const { shared_bytes(ROWS as u32, pitch(PACKS), 4) };
-        let weights = Quarter::<GATES, HELD>::load::<T, PACKS>(weight, unit, part, first, &p);
+        let weights = Shares::<GATES, HELD, THREADS>::load::<T, PACKS>(weight, first, |gate, pack| {
+            let k = (pack as u32 * LANES + part) * 4;
+            let row = (gate * p.hidden as usize + unit as usize) * p.weight_row as usize;
+            ((unit < p.hidden) & (k < p.hidden), row + k as usize)
+        });
         let mut biases = [0.0; GATES];
         for gate in 0..GATES {
             let has = (p.has & has::BIAS != 0) & (unit < p.hidden) & (part == 0);
@@ -176,7 +90,7 @@ pub unsafe fn block_sequence_f32<
             for row in 0..ROWS {
                 sums[row] = biases;
                 let of_row = from + row as u32 * const { pitch(PACKS) } + part * 4;
-                weights.each::<PACKS>(p.hidden, |gate, pack, weights| {
+                weights.each::<PACKS>(p.hidden.div_ceil(PACK_UNITS), |gate, pack, weights| {
                     let h = h.get_pack(of_row + pack * PACK_UNITS);
                     for j in 0..4 {
                         sums[row][gate] = float::fma(weights[j], f32::from_bits(h[j]), sums[row][gate]);
@@ -195,6 +109,6 @@ pub unsafe fn block_sequence_f32<
             [own]
         };
         let of = Operands { gx, h0, c0, lengths, y, h_n, c_n, gh, cells };
-        walk(&of, places, (ROWS as u32, const { pitch(PACKS) }), &p, product);
+        walk(&of, places, (ROWS as u32, const { pitch(PACKS) }), &p, p.has & has::KEPT != 0, product);
     }
 }

@@ -58,6 +58,8 @@ pub(super) fn pick<const ROWS: usize>(tile: [f32; 4], turn: u32, i: usize) -> f3
 /// Runs the sequence. gx is `[steps, batch, GATES·hidden]` and contiguous, like h0 and c0; weight is `[GATES·hidden, hidden]`; gh and cells
 /// are as in [`sequence()`](fn@super::super::sequence).
 ///
+/// Instances with `KEEPS` 1 are for `p` with [`has::KEPT`], those with 0 without.
+///
 /// Launch: a block for each `ROWS` rows of the batch, [`block_sequence_shared_bytes`] of dynamic shared memory.
 ///
 /// # Safety
@@ -67,14 +69,22 @@ pub(super) fn pick<const ROWS: usize>(tile: [f32; 4], turn: u32, i: usize) -> f3
     family = "recurrent",
     types = [f16, bf16],
     instances = [
-        { GATES: 3, PAIRS: 2, ROWS: 2, OWN: 1; threads: 256, min_blocks: 1 },
-        { GATES: 3, PAIRS: 2, ROWS: 8, OWN: 4; threads: 256, min_blocks: 1 },
-        { GATES: 3, PAIRS: 4, ROWS: 2, OWN: 1; threads: 256, min_blocks: 1 },
-        { GATES: 3, PAIRS: 4, ROWS: 8, OWN: 4; threads: 256, min_blocks: 1 },
-        { GATES: 4, PAIRS: 2, ROWS: 2, OWN: 1; threads: 256, min_blocks: 1 },
-        { GATES: 4, PAIRS: 2, ROWS: 8, OWN: 4; threads: 256, min_blocks: 1 },
-        { GATES: 4, PAIRS: 4, ROWS: 2, OWN: 1; threads: 256, min_blocks: 1 },
-        { GATES: 4, PAIRS: 4, ROWS: 4, OWN: 2; threads: 256, min_blocks: 1 },
+        { GATES: 3, PAIRS: 2, ROWS: 2, OWN: 1, KEEPS: 0; threads: 256, min_blocks: 1 },
+        { GATES: 3, PAIRS: 2, ROWS: 8, OWN: 4, KEEPS: 0; threads: 256, min_blocks: 1 },
+        { GATES: 3, PAIRS: 4, ROWS: 2, OWN: 1, KEEPS: 0; threads: 256, min_blocks: 1 },
+        { GATES: 3, PAIRS: 4, ROWS: 8, OWN: 4, KEEPS: 0; threads: 256, min_blocks: 1 },
+        { GATES: 4, PAIRS: 2, ROWS: 2, OWN: 1, KEEPS: 0; threads: 256, min_blocks: 1 },
+        { GATES: 4, PAIRS: 2, ROWS: 8, OWN: 4, KEEPS: 0; threads: 256, min_blocks: 1 },
+        { GATES: 4, PAIRS: 4, ROWS: 2, OWN: 1, KEEPS: 0; threads: 256, min_blocks: 1 },
+        { GATES: 4, PAIRS: 4, ROWS: 4, OWN: 2, KEEPS: 0; threads: 256, min_blocks: 1 },
+        { GATES: 3, PAIRS: 2, ROWS: 2, OWN: 1, KEEPS: 1; threads: 256, min_blocks: 1 },
+        { GATES: 3, PAIRS: 2, ROWS: 8, OWN: 4, KEEPS: 1; threads: 256, min_blocks: 1 },
+        { GATES: 3, PAIRS: 4, ROWS: 2, OWN: 1, KEEPS: 1; threads: 256, min_blocks: 1 },
+        { GATES: 3, PAIRS: 4, ROWS: 8, OWN: 4, KEEPS: 1; threads: 256, min_blocks: 1 },
+        { GATES: 4, PAIRS: 2, ROWS: 2, OWN: 1, KEEPS: 1; threads: 256, min_blocks: 1 },
+        { GATES: 4, PAIRS: 2, ROWS: 8, OWN: 4, KEEPS: 1; threads: 256, min_blocks: 1 },
+        { GATES: 4, PAIRS: 4, ROWS: 2, OWN: 1, KEEPS: 1; threads: 256, min_blocks: 1 },
+        { GATES: 4, PAIRS: 4, ROWS: 4, OWN: 2, KEEPS: 1; threads: 256, min_blocks: 1 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
@@ -84,6 +94,7 @@ pub unsafe fn block_sequence<
     const PAIRS: usize,
     const ROWS: usize,
     const OWN: usize,
+    const KEEPS: usize,
 >(
     weight: Global<T>,
     gx: Global<T>,
@@ -144,6 +155,6 @@ pub unsafe fn block_sequence<
             own
         };
         let of = Operands { gx, h0, c0, lengths, y, h_n, c_n, gh, cells };
-        walk(&of, places, (ROWS as u32, const { pitch(PAIRS) }), &p, product);
+        walk(&of, places, (ROWS as u32, const { pitch(PAIRS) }), &p, const { KEEPS != 0 }, product);
     }
 }

@@ -91,6 +91,6 @@ pub unsafe fn block_backward<
             own
         };
         let of = BackOperands { gx, gh, state, dy, lengths, dgx, dgh, dh, dc };
-        walk_back::<T, GATES, OWN, 2>(&of, places, (ROWS as u32, pitch), &p, product);
+        walk_back::<T, GATES, OWN>(&of, places, (ROWS as u32, pitch), &p, None, product);
     }
 }

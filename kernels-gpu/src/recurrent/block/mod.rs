@@ -20,6 +20,7 @@ mod floats;
 mod floats_back;
 mod halves;
 mod halves_back;
+mod shares;
 mod walk;
 mod walk_back;
 

@@ -38,7 +38,7 @@ pub const fn shared_bytes(rows: u32, pitch: u32, size: u32) -> u32 {
 
 /// Walks the steps. `places` are the units whose gates the thread computes, all of them within the block's `rows` rows;
 /// `product(h, from)` is their gh: h begins at `from`, that of a row is `pitch` elements from that of the next, with zeros
-/// behind the units.
+/// behind the units. `keeps` is whether `p` has [`has::KEPT`]: a constant where the loop should be spared what the other way needs.
 ///
 /// # Safety
 /// The tensors that `p.has` names and gx, y, h_n (c_n for an LSTM) are as `p` says, gx, h0 and c0 contiguous; the launch gives
@@ -47,36 +47,10 @@ pub const fn shared_bytes(rows: u32, pitch: u32, size: u32) -> u32 {
 pub unsafe fn walk<T: Float, const GATES: usize, const OWN: usize>(
     of: &Operands<T>,
     places: [Place; OWN],
-    rows_and_pitch: (u32, u32),
-    p: &BlockSequence,
-    product: impl Fn(Shared<T>, u32) -> [[f32; GATES]; OWN],
-) {
-    // SAFETY: the caller's contract.
-    unsafe {
-        let keeps = p.has & has::KEPT != 0;
-        if const { T::PER_WORD == 1 } {
-            walk_and_keep(of, places, rows_and_pitch, p, product, keeps);
-        } else if keeps {
-            walk_and_keep(of, places, rows_and_pitch, p, product, true);
-        } else {
-            walk_and_keep(of, places, rows_and_pitch, p, product, false);
-        }
-    }
-}
-
-/// [`walk`]; `keeps` is whether `p` has [`has::KEPT`], a constant where that may have a loop of its own: the other would be slower for it. Threads
-/// of f32 have no registers for two loops.
-///
-/// # Safety
-/// As there.
-#[inline(always)]
-unsafe fn walk_and_keep<T: Float, const GATES: usize, const OWN: usize>(
-    of: &Operands<T>,
-    places: [Place; OWN],
     (rows, pitch): (u32, u32),
     p: &BlockSequence,
-    product: impl Fn(Shared<T>, u32) -> [[f32; GATES]; OWN],
     keeps: bool,
+    product: impl Fn(Shared<T>, u32) -> [[f32; GATES]; OWN],
 ) {
     const { assert!(AHEAD.is_multiple_of(2)) };
     let is_lstm = const { GATES != GRU };

@@ -35,6 +35,16 @@ pub const fn back_shared_bytes(gates: usize, rows: u32, pitch: u32, size: u32) -
     2 * gates as u32 * rows * pitch * size
 }
 
+/// Bytes of shared memory of what two steps read, of so many threads of one place.
+pub const fn staged_bytes(gates: usize, threads: u32, size: u32) -> u32 {
+    2 * values(gates) * threads * size
+}
+
+/// Numbers that a step reads for a unit.
+const fn values(gates: usize) -> u32 {
+    2 * gates as u32 + 2
+}
+
 /// Walks the steps backwards. `places` are the units whose gradients the thread computes, all of them within the block's `rows`
 /// rows; operands are read `AHEAD` steps ahead, two or none: these leave more registers to long products, which hide the way
 /// from memory; `product(dgh, from)` is what comes to their h through gh: that of a gate begins `rows`·`pitch` elements behind that
@@ -42,14 +52,15 @@ pub const fn back_shared_bytes(gates: usize, rows: u32, pitch: u32, size: u32) -
 ///
 /// # Safety
 /// The tensors are as `p` says: gx, gh, dgx, dgh `[steps, batch, GATES·hidden]`, state `[steps, batch, hidden]`, dh (dc of an
-/// LSTM) `[batch, hidden]`, contiguous, and dy as y of the forward pass; the launch gives [`back_shared_bytes`]; all threads of
-/// the block call, and each existing place is one thread's own.
+/// LSTM) `[batch, hidden]`, contiguous, and dy as y of the forward pass; the launch gives [`back_shared_bytes`] and, at `staged`,
+/// [`staged_bytes`]; all threads of the block call, and each existing place is one thread's own.
 #[inline(always)]
-pub unsafe fn walk_back<T: Float, const GATES: usize, const OWN: usize, const AHEAD: usize>(
+pub unsafe fn walk_back<T: Float, const GATES: usize, const OWN: usize>(
     of: &BackOperands<T>,
     places: [Place; OWN],
     (rows, pitch): (u32, u32),
     p: &BlockSequence,
+    staged: Option<u32>,
     product: impl Fn(Shared<T>, u32) -> [f32; OWN],
 ) {
     let is_lstm = const { GATES != GRU };
@@ -87,35 +98,75 @@ pub unsafe fn walk_back<T: Float, const GATES: usize, const OWN: usize, const AH
                 }
             }
         }
-        // Of the step so many before the last.
+        // Where a step's operands are, by how far it is before the last.
+        let time_back = |back: u32| time_of(p.steps - 1 - back.min(p.steps - 1));
+        let gate_at =
+            |time: u32, i: usize, gate: usize| time as usize * GATES * of_time + in_gates[i] + gate * hidden;
+        let state_at = |time: u32, i: usize| time as usize * of_time + in_state[i];
+        let dy_at = |time: u32, i: usize| (in_y[i] + i64::from(time) * p.y_time) as usize;
         let read = |back: u32| {
-            let time = time_of(p.steps - 1 - back.min(p.steps - 1)) as usize;
-            let zero = T::from_bits(0);
+            let (time, zero) = (time_back(back), T::from_bits(0));
             let mut all = [Read { gx: [zero; GATES], gh: [zero; GATES], state: zero, dy: zero }; OWN];
             for i in 0..OWN {
                 for gate in 0..GATES {
-                    let at = time * GATES * of_time + in_gates[i] + gate * hidden;
-                    all[i].gx[gate] = of.gx.get(at);
-                    all[i].gh[gate] = of.gh.get(at);
+                    all[i].gx[gate] = of.gx.get(gate_at(time, i, gate));
+                    all[i].gh[gate] = of.gh.get(gate_at(time, i, gate));
                 }
-                all[i].state = of.state.get(time * of_time + in_state[i]);
-                all[i].dy = of.dy.get((in_y[i] + time as i64 * p.y_time) as usize);
+                all[i].state = of.state.get(state_at(time, i));
+                all[i].dy = of.dy.get(dy_at(time, i));
             }
             all
         };
-        let mut coming = [read(0); 2];
-        if const { AHEAD == 2 } {
-            coming[1] = read(1);
-        }
+        let threads = thread::block_dim_x();
+        let stages = staged.map(|first| Shared::<T>::dynamic(first, 2 * const { values(GATES) } * threads));
+        let stage_at = |back: u32, value: u32| {
+            (back % 2 * const { values(GATES) } + value) * threads + thread::thread_idx_x()
+        };
+        // What a thread starts to copy, it alone reads, when it has waited.
+        let fetch = |stages: Shared<T>, back: u32| {
+            if places[0].is_own {
+                let time = time_back(back);
+                let copy = |value: u32, from: Global<T>, at: usize| {
+                    stages.copy_4_async(stage_at(back, value), from, at, true);
+                };
+                for gate in 0..GATES {
+                    copy(2 * gate as u32, of.gx, gate_at(time, 0, gate));
+                    copy(2 * gate as u32 + 1, of.gh, gate_at(time, 0, gate));
+                }
+                copy(2 * GATES as u32, of.state, state_at(time, 0));
+                copy(2 * GATES as u32 + 1, of.dy, dy_at(time, 0));
+            }
+            async_copy::commit();
+        };
+        let fetched = |stages: Shared<T>, back: u32| {
+            async_copy::wait::<1>();
+            let zero = T::from_bits(0);
+            let mut read = Read { gx: [zero; GATES], gh: [zero; GATES], state: zero, dy: zero };
+            if places[0].is_own {
+                for gate in 0..GATES {
+                    read.gx[gate] = stages.get(stage_at(back, 2 * gate as u32));
+                    read.gh[gate] = stages.get(stage_at(back, 2 * gate as u32 + 1));
+                }
+                read.state = stages.get(stage_at(back, 2 * GATES as u32));
+                read.dy = stages.get(stage_at(back, 2 * GATES as u32 + 1));
+            }
+            [read; OWN]
+        };
+        let mut coming = match stages {
+            Some(stages) => {
+                fetch(stages, 0);
+                fetch(stages, 1);
+                let zero = T::from_bits(0);
+                [[Read { gx: [zero; GATES], gh: [zero; GATES], state: zero, dy: zero }; OWN]; 2]
+            }
+            None => [read(0), read(1)],
+        };
         thread::sync_threads();
 
         let mut first = 0;
         'steps: loop {
             for turn in 0..2 {
                 let back = first + turn as u32;
-                if const { AHEAD == 0 } {
-                    coming[turn] = read(back);
-                }
                 let (from, to) = if turn % 2 == 0 { (0, buffer) } else { (buffer, 0) };
                 // Before the last step these are zeros.
                 let through = product(of_gh, from);
@@ -124,6 +175,9 @@ pub unsafe fn walk_back<T: Float, const GATES: usize, const OWN: usize, const AH
                 }
                 if back == p.steps {
                     break 'steps;
+                }
+                if let Some(stages) = stages {
+                    coming[turn] = fetched(stages, back);
                 }
                 let time = time_of(p.steps - 1 - back);
                 for i in 0..OWN {
@@ -141,7 +195,7 @@ pub unsafe fn walk_back<T: Float, const GATES: usize, const OWN: usize, const AH
                     for gate in 0..GATES {
                         let of_x = if is_active { slopes.dgx[gate] } else { 0.0 };
                         let of_h = T::from_f32(if is_active { slopes.dgh[gate] } else { 0.0 });
-                        let at = time as usize * GATES * of_time + in_gates[i] + gate * hidden;
+                        let at = gate_at(time, i, gate);
                         of.dgx.set_if(exists[i], at, T::from_f32(of_x));
                         if !is_lstm {
                             of.dgh.set_if(exists[i], at, of_h);
@@ -151,8 +205,9 @@ pub unsafe fn walk_back<T: Float, const GATES: usize, const OWN: usize, const AH
                         }
                     }
                 }
-                if const { AHEAD == 2 } {
-                    coming[turn] = read(back + 2);
+                match stages {
+                    Some(stages) => fetch(stages, back + 2),
+                    None => coming[turn] = read(back + 2),
                 }
                 thread::sync_threads();
             }
