@@ -29,6 +29,14 @@ pub mod embedding;
     feature = "rows_hopper"
 ))]
 mod exchange;
+#[cfg(any(
+    feature = "attention_scores",
+    feature = "matmul",
+    feature = "matmul_hopper",
+    feature = "recurrent",
+    feature = "recurrent_hopper"
+))]
+mod inbox;
 #[cfg(any(feature = "attention_scores", feature = "masked_softmax", feature = "masked_softmax_hopper"))]
 pub mod masked_softmax;
 #[cfg(any(feature = "attention_scores", feature = "matmul", feature = "matmul_hopper"))]

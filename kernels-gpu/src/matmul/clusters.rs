@@ -21,7 +21,7 @@ use super::part::{PIPELINED_DEPTH, Part, multiply};
 use super::piped_tiles::PIPELINED_ROWS as ROWS;
 use super::place::Place;
 use super::{Matrix, Product};
-use cuda_std::barrier::{Barrier, Barriers};
+use crate::inbox::Inbox;
 use cuda_std::bits;
 use cuda_std::dependent;
 use cuda_std::prelude::*;
@@ -54,13 +54,13 @@ const fn room_bytes(rows: u32, cols: u32, stages: u32) -> u32 {
 }
 
 /// Bytes of the others' sums of a block's share of rows: of all parts but its own, at most.
-const fn inbox_bytes(rows: u32, cols: u32) -> u32 {
+const fn others_bytes(rows: u32, cols: u32) -> u32 {
     sums_bytes(rows, cols) / CLUSTERED_MOST * (CLUSTERED_MOST - 1)
 }
 
 /// Bytes of shared memory of an instance with tiles of `rows`×`cols`.
 pub const fn clustered_shared_bytes(rows: u32, cols: u32, stages: u32) -> u32 {
-    room_bytes(rows, cols, stages) + inbox_bytes(rows, cols) + stages * Ring::<1>::BYTES + Barriers::BYTES
+    room_bytes(rows, cols, stages) + Inbox::bytes(others_bytes(rows, cols)) + stages * Ring::<1>::BYTES
 }
 
 /// What a block has in shared memory: stages, and then in their place the sums of its part in rows of the columns and
@@ -69,14 +69,9 @@ pub const fn clustered_shared_bytes(rows: u32, cols: u32, stages: u32) -> u32 {
 struct Room<const STAGES: usize, const A_K: usize, const B_K: usize> {
     part_a: Part<A_K>,
     part_b: Part<B_K>,
-    sums: Shared<f32>,
-    /// Where the other blocks' sums of this one's share of rows begin, in the order of the blocks, and where they are counted.
-    inbox: u32,
-    met: Barrier,
-    /// Blocks of the cluster, and which of them this one is.
+    inbox: Inbox,
+    /// Blocks of the cluster, and rows that each of them finishes.
     size: u32,
-    rank: u32,
-    /// Rows that each of them finishes.
     share: u32,
     ring: Ring<STAGES>,
 }
@@ -92,21 +87,16 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
         let (part_a, part_b) = (Part::new(rows, p.a), Part::new(cols, p.b));
         // SAFETY: the caller's contract.
         unsafe {
-            let (room, inbox) = (room_bytes(rows, cols, STAGES as u32), inbox_bytes(rows, cols));
-            let met = Barriers::dynamic(room + inbox, 1).at(0);
-            let ring = Ring::dynamic(room + inbox + Barriers::BYTES);
-            let (size, rank) = (cluster::size(), cluster::rank());
+            let (room, others) = (room_bytes(rows, cols, STAGES as u32), others_bytes(rows, cols));
+            let inbox = Inbox::dynamic(room, others, share * (cols + PAD));
+            let ring = Ring::dynamic(room + Inbox::bytes(others));
             if thread::thread_idx_x() == 0 {
-                met.init(1);
+                inbox.init();
                 ring.init(fillers, rows / ROWS * WARPS);
-                if size > 1 {
-                    met.arrive_expecting((size - 1) * share * (cols + PAD) * 4);
-                }
                 more();
             }
             tile::expect_slabs();
-            let sums = Shared::dynamic(0, (room + inbox) / 4);
-            Room { part_a, part_b, sums, inbox: room / 4, met, size, rank, share, ring }
+            Room { part_a, part_b, inbox, size: cluster::size(), share, ring }
         }
     }
 
@@ -158,41 +148,32 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
             let corner = (warp * 16 + lane / 4) * pitch + lane % 4 * 2;
             for i in 0..SUMS / 2 {
                 let at = corner + (i as u32 % 2) * 8 * pitch + (i as u32 / 2) * 8;
-                self.sums.set_8(at, [sums[2 * i].to_bits(), sums[2 * i + 1].to_bits()]);
+                self.inbox.sums().set_8(at, [sums[2 * i].to_bits(), sums[2 * i + 1].to_bits()]);
             }
             if self.size > 1 {
                 // Rows are sent whole.
                 let (row, half) = (thread::thread_idx_x() / 2, thread::thread_idx_x() % 2);
-                self.sums.set_pack(row * pitch + (2 * SUMS as u32) + half * 4, [0; 4]);
+                self.inbox.sums().set_pack(row * pitch + (2 * SUMS as u32) + half * 4, [0; 4]);
                 tma::fence_writes();
                 thread::sync_named(1, self.part_a.width / ROWS * WARPS * 32);
-                let (rank, count) = (self.rank, self.share * pitch);
-                if warp == 0 && lane < self.size && lane != rank {
-                    let slot = if rank < lane { rank } else { rank - 1 };
-                    self.sums.send(lane * count, count, self.sums, lane, self.inbox + slot * count, self.met);
+                if warp == 0 {
+                    self.inbox.send();
                 }
             }
         }
     }
 
-    /// Where the sums of a part begin, of `count` in the block's share of rows.
-    #[inline(always)]
-    fn first_of(self, part: u32, count: u32) -> u32 {
-        let rank = self.rank;
-        if part == rank { rank * count } else { self.inbox + (part - (part > rank) as u32) * count }
-    }
-
-    /// Eight neighbouring sums of all parts, from number `at` of the share of `count` on.
+    /// Eight neighbouring sums of all parts, from number `at` of the share on.
     ///
     /// # Safety
     /// All parts are there.
     #[inline(always)]
-    unsafe fn eight(self, count: u32, at: u32) -> [f32; PACK] {
+    unsafe fn eight(self, at: u32) -> [f32; PACK] {
         let mut eight = [0.0f32; PACK];
         for part in 0..self.size {
-            let first = self.first_of(part, count) + at;
+            let first = self.inbox.first_of(part) + at;
             // SAFETY: the caller's contract.
-            let sums = unsafe { [self.sums.get_pack(first), self.sums.get_pack(first + 4)] };
+            let sums = unsafe { [self.inbox.sums().get_pack(first), self.inbox.sums().get_pack(first + 4)] };
             for i in 0..PACK {
                 eight[i] += f32::from_bits(sums[i / 4][i % 4]);
             }
@@ -205,13 +186,13 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
     /// # Safety
     /// As [`Self::eight`].
     #[inline(always)]
-    unsafe fn each<const N: usize>(self, count: u32, at: [u32; N]) -> [f32; N] {
+    unsafe fn each<const N: usize>(self, at: [u32; N]) -> [f32; N] {
         let mut sums = [0.0; N];
         for part in 0..self.size {
-            let first = self.first_of(part, count);
+            let first = self.inbox.first_of(part);
             for i in 0..N {
                 // SAFETY: the caller's contract.
-                sums[i] += unsafe { self.sums.get(first + at[i]) };
+                sums[i] += unsafe { self.inbox.sums().get(first + at[i]) };
             }
         }
         sums
@@ -259,13 +240,13 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
     ) {
         let (cols, packs, pitch) = (2 * SUMS as u32, 2 * SUMS as u32 / PACK as u32, 2 * SUMS as u32 + PAD);
         let (size, share) = (self.size, self.share);
-        let (count, thread) = (share * pitch, thread::thread_idx_x());
-        let first_row = first_row + self.rank * share;
+        let thread = thread::thread_idx_x();
+        let first_row = first_row + cluster::rank() * share;
         thread::sync_threads();
         // SAFETY: within the sums, all of which have come; the rest is the caller's contract.
         unsafe {
             if size > 1 {
-                self.met.wait(0);
+                self.inbox.wait();
                 // What others sent has come, so that they may end.
                 cluster::arrive_relaxed();
             }
@@ -273,20 +254,20 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
                 let (mut row, col) = (thread / packs, thread % packs * PACK as u32);
                 while row < share {
                     let at = row * pitch + col;
-                    let all = || self.eight(count, at);
+                    let all = || self.eight(at);
                     let place = |i: u32| (first_row + row, first_col + col + i);
-                    let one = |i: u32| self.each(count, [at + i])[0];
+                    let one = |i: u32| self.each([at + i])[0];
                     finish.pack(first_row + row, first_col + col, all, place, one);
                     row += threads / packs;
                 }
             } else {
                 // One part has a loop of its own in large tiles, which have many rows; in small ones its instructions would take longer to
                 // come than they save.
-                let of_one = |at: [u32; 4]| at.map(|at| self.sums.get(at));
+                let of_one = |at: [u32; 4]| at.map(|at| self.inbox.sums().get(at));
                 if const { SUMS > 32 } && size == 1 {
                     self.columns(&finish, (first_row, first_col), (cols, threads), of_one);
                 } else {
-                    let sums = |at| if size == 1 { of_one(at) } else { self.each(count, at) };
+                    let sums = |at| if size == 1 { of_one(at) } else { self.each(at) };
                     self.columns(&finish, (first_row, first_col), (cols, threads), sums);
                 }
             }

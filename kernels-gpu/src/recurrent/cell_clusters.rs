@@ -13,7 +13,7 @@
 
 use super::math::step;
 use super::{GRU, TERMS, has};
-use cuda_std::barrier::{Barrier, Barriers};
+use crate::inbox::Inbox;
 use cuda_std::dependent;
 use cuda_std::plain_parameter;
 use cuda_std::prelude::*;
@@ -89,7 +89,7 @@ impl Form {
     }
 
     /// Bytes of the others' sums of these.
-    const fn inbox_bytes(self) -> u32 {
+    const fn others_bytes(self) -> u32 {
         (CLUSTER_BLOCKS - 1) * self.share() * 4
     }
 }
@@ -97,7 +97,7 @@ impl Form {
 /// Bytes of shared memory: stages, of which a block's sums take the place, what others send, and barriers.
 pub const fn cluster_cell_shared_bytes(gates: usize, units: usize, stages: usize) -> u32 {
     let form = Form::new(gates, units);
-    stages as u32 * (form.stage_bytes() + Ring::<1>::BYTES) + form.inbox_bytes() + Barriers::BYTES
+    stages as u32 * (form.stage_bytes() + Ring::<1>::BYTES) + Inbox::bytes(form.others_bytes())
 }
 
 /// What a cell is asked for.
@@ -106,6 +106,8 @@ pub const fn cluster_cell_shared_bytes(gates: usize, units: usize, stages: usize
 pub struct ClusterCell {
     /// Rows of the batch.
     pub batch: u32,
+    /// Columns of x.
+    pub input: u32,
     /// Hidden units.
     pub hidden: u32,
     /// [`has::BIAS`] for b_ih, [`has::PRODUCT`] for b_hh.
@@ -119,11 +121,12 @@ plain_parameter!(ClusterCell);
 #[derive(Clone, Copy)]
 struct Stages<const GATES: usize, const UNITS: usize, const STAGES: usize> {
     ring: Ring<STAGES>,
+    /// Sums, which take the place of the stages.
+    inbox: Inbox,
 }
 
 impl<const GATES: usize, const UNITS: usize, const STAGES: usize> Stages<GATES, UNITS, STAGES> {
     const FORM: Form = Form::new(GATES, UNITS);
-    const INBOX: u32 = STAGES as u32 * Self::FORM.stage_bytes() / 4;
 
     /// # Safety
     /// The launch gives [`cluster_cell_shared_bytes`].
@@ -137,36 +140,12 @@ impl<const GATES: usize, const UNITS: usize, const STAGES: usize> Stages<GATES, 
             let results = UNITS as u32 * CLUSTER_ROWS / CLUSTER_BLOCKS;
             assert!(results <= RESULTS as u32 * Self::FORM.consumers());
         }
-        let barriers = Self::INBOX * 4 + Self::FORM.inbox_bytes() + Barriers::BYTES;
+        let (first, others) = const { (STAGES as u32 * Self::FORM.stage_bytes(), Self::FORM.others_bytes()) };
         // SAFETY: the caller's contract.
-        Stages { ring: unsafe { Ring::dynamic(barriers) } }
-    }
-
-    /// Where the sums of other blocks are counted.
-    ///
-    /// # Safety
-    /// As [`Self::new`].
-    #[inline(always)]
-    unsafe fn met(self) -> Barrier {
-        // SAFETY: the caller's contract.
-        unsafe { Barriers::dynamic(Self::INBOX * 4 + Self::FORM.inbox_bytes(), 1).at(0) }
-    }
-
-    /// The block's sums, in the place of the stages, and behind these from [`Self::INBOX`] on those that others send.
-    ///
-    /// # Safety
-    /// As [`Self::new`].
-    #[inline(always)]
-    unsafe fn sums(self) -> Shared<f32> {
-        // SAFETY: the caller's contract.
-        unsafe { Shared::dynamic(0, Self::INBOX + Self::FORM.inbox_bytes() / 4) }
-    }
-
-    /// Where the sums of block `part` for the rows of block `rank` begin there.
-    #[inline(always)]
-    fn first_of(self, part: u32, rank: u32) -> u32 {
-        let share = Self::FORM.share();
-        if part == rank { rank * share } else { Self::INBOX + (part - (part > rank) as u32) * share }
+        unsafe {
+            let inbox = Inbox::dynamic(first, others, Self::FORM.share());
+            Stages { ring: Ring::dynamic(first + Inbox::bytes(others)), inbox }
+        }
     }
 
     /// So many lines of the weights, from `first` on, a multiple of 8.
@@ -247,6 +226,8 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
     map_x: TensorMap,
     map_w_hh: TensorMap,
     map_h: TensorMap,
+    w_ih: Global<T>,
+    w_hh: Global<T>,
     h: Global<T>,
     c: Global<T>,
     b_ih: Global<T>,
@@ -275,9 +256,8 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
         let maps = if of_h { [map_w_hh, map_h] } else { [map_w_ih, map_x] };
         let place = (first_unit, first_row);
         if fills {
-            stages.met().init(1);
+            stages.inbox.init();
             stages.ring.init(1, warps);
-            stages.met().arrive_expecting(form.inbox_bytes());
         }
         tile::expect_slabs();
         if const { Form::new(GATES, UNITS).lines < Form::new(GATES, UNITS).room } {
@@ -295,6 +275,9 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
         warp::sync_warp(u32::MAX);
         cluster::arrive_relaxed();
         cluster::wait();
+        let (weight, columns) = if of_h { (w_hh, p.hidden) } else { (w_ih, p.input) };
+        let terms = (first * TERMS, ((first + turns) * TERMS).min(columns));
+        ask::<T, GATES, UNITS>(weight, first_unit, terms, (columns, p.hidden));
         // What is ahead of an early launch has its results from here on.
         dependent::wait();
         dependent::allow_next();
@@ -314,7 +297,7 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
             }
         }
         thread::sync_threads();
-        let sums = stages.sums();
+        let sums = stages.inbox.sums();
         if warp < warps {
             let own = multiply::<T, GATES, UNITS, STAGES>(stages, warp, turns);
             // All products are done with the stages.
@@ -338,9 +321,8 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
             }
             warpgroup::fence_copies();
             thread::sync_named(1, form.consumers());
-            if warp == 0 && lane < CLUSTER_BLOCKS && lane != rank {
-                let share = form.share();
-                sums.send(lane * share, share, sums, lane, stages.first_of(rank, lane), stages.met());
+            if warp == 0 {
+                stages.inbox.send();
             }
         } else if warp == warps {
             // All lanes go round: after a branch that one alone takes the compiler would have the cluster's barrier twice, for it and for the
@@ -356,13 +338,13 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
             }
         }
         if warp < warps {
-            stages.met().wait(0);
+            stages.inbox.wait();
         }
         // What others sent has come, so that they may end.
         warp::sync_warp(u32::MAX);
         cluster::arrive_relaxed();
         if warp < warps {
-            let of_part = [0, 1, 2, 3].map(|part| stages.first_of(part, rank));
+            let of_part = [0, 1, 2, 3].map(|part| stages.inbox.first_of(part));
             for i in 0..RESULTS {
                 if let Some(to) = results.at(i) {
                     let (unit, row) = results.place_of(i);
@@ -385,6 +367,28 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
         }
         // No block ends while what it sends is on its way.
         cluster::wait();
+    }
+}
+
+/// Lines of memory, of [`TERMS`] each, that a block asks for of each row of its weights.
+const LINES_ASKED: u32 = 4;
+
+/// Lets the first lines of the block's weights come to L2: terms `k..end` of rows of `columns`.
+#[inline(always)]
+fn ask<T: Half, const GATES: usize, const UNITS: usize>(
+    weight: Global<T>,
+    first_unit: u32,
+    (k, end): (u32, u32),
+    (columns, hidden): (u32, u32),
+) {
+    // Neighbours of a row by neighbouring threads.
+    let (mut row, line) = (thread::thread_idx_x() / LINES_ASKED, thread::thread_idx_x() % LINES_ASKED);
+    let term = k + line * TERMS;
+    while row < (GATES * UNITS) as u32 {
+        let (gate, unit) = (row / UNITS as u32, first_unit + row % UNITS as u32);
+        let at = (gate * hidden + unit) as usize * columns as usize + term as usize;
+        weight.prefetch_if(unit < hidden && term < end, at);
+        row += thread::block_dim_x() / LINES_ASKED;
     }
 }
 

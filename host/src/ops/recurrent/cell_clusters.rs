@@ -60,6 +60,7 @@ pub fn launch<T: Element + Float + cluster_cell::Instances>(
     let of_rows = |rows, columns| map_of_lines(rows, [1, 1, batch, columns], CLUSTER_ROWS as usize);
     let p = ClusterCell {
         batch: batch as u32,
+        input: input as u32,
         hidden: hidden as u32,
         has: biases(&weights),
         chunks: [input, hidden].map(|columns| columns.div_ceil(TERMS as usize) as u32),
@@ -69,6 +70,8 @@ pub fn launch<T: Element + Float + cluster_cell::Instances>(
         of_rows(of.x, input)?,
         of_weights(weights.w_hh, hidden)?,
         of_rows(of.h, hidden)?,
+        weights.w_ih.view()?,
+        weights.w_hh.view()?,
         of.h.view()?,
         read(of.c)?,
         read(weights.b_ih)?,
