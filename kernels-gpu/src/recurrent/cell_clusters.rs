@@ -14,6 +14,7 @@
 use super::math::step;
 use super::{GRU, TERMS, has};
 use crate::inbox::Inbox;
+use cuda_std::bits;
 use cuda_std::dependent;
 use cuda_std::plain_parameter;
 use cuda_std::prelude::*;
@@ -297,6 +298,8 @@ pub unsafe fn cluster_cell<T: WarpgroupHalf, const GATES: usize, const UNITS: us
             }
         }
         thread::sync_threads();
+        // Not known to be the number of before: the compiler would have the barrier twice, for those who multiply and for the others.
+        let warp = bits::opaque(warp);
         let sums = stages.inbox.sums();
         if warp < warps {
             let own = multiply::<T, GATES, UNITS, STAGES>(stages, warp, turns);

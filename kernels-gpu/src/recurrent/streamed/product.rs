@@ -10,6 +10,7 @@
 //! Floor: the parts of the weights once, from L2 or memory.
 
 use super::{STREAM_COLUMNS as COLUMNS, Streamed, TERMS};
+use cuda_std::bits;
 use cuda_std::dependent;
 use cuda_std::float::fma;
 use cuda_std::plain_parameter;
@@ -310,7 +311,8 @@ unsafe fn run<T: Streamed, const CONSUMERS: usize, const STAGES: usize>(
             copy_scales::<OF_X>(of_x, stages.scales().1, COLUMNS, (corner.column, p.batch), corner);
         }
         thread::sync_threads();
-        if is_producer {
+        // Not known to be the condition of before: the compiler would have the barrier twice, for the producer and for the others.
+        if bits::opaque(u32::from(is_producer)) != 0 {
             if fills {
                 let (mut turn, mut place) = (STAGES as u32, Turn::<STAGES>::first());
                 while turn < corner.turns {
