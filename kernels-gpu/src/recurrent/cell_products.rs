@@ -7,7 +7,9 @@ use super::GRU;
 use super::words::Words;
 use cuda_std::prelude::*;
 
-/// Units of a block, where it has many: a tile is then one sum's, of eight units two's.
+/// Units of a block: of few a tile is two sums', of many one's.
+pub const FEW_UNITS: usize = 8;
+/// See [`FEW_UNITS`].
 pub const MANY_UNITS: usize = 16;
 /// Sums of a unit.
 pub const SUMS: usize = 4;

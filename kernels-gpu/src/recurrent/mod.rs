@@ -52,6 +52,8 @@ mod words;
 pub use backward::*;
 pub use block::*;
 pub use cell_clusters::*;
+pub use cell_products::{FEW_UNITS, MANY_UNITS};
+pub use cell_stages::*;
 pub use exchange::*;
 pub use lengths::*;
 pub use parts::PARTS;

@@ -3,18 +3,17 @@
 //! h_next (c_next) = step(x·w_ihᵀ + b_ih, h·w_hhᵀ + b_hh) for x `[batch, input]`, h (c) `[batch, hidden]`, sums and gates in f32.
 //!
 //! The products are turned, as those of few rows are: rows of the weights are those of the tensor cores' first operand, rows of
-//! the batch the columns of the second. A block owns `UNITS` units, all of whose gates are its tiles of 16 rows, so that
+//! the batch the columns of the second. A block owns [`FEW_UNITS`] units: two tiles of 16 rows are all their gates, so that
 //! nothing leaves the block but the next state. Four sums make up a unit, of a GRU n of x and n of h apart, since r comes
-//! between them: of 8 units a tile holds two of the four, of 16 one. Its warps take turns along the columns of both weights; what they have is added up in shared memory.
-//! A block of [`MANY_UNITS`] has its operands come through shared memory (`cell_stages`): of f32 there are too few registers.
+//! between them. The block's warps take turns along the columns of both weights; what they have is added up in shared memory. Of f32 see also
+//! `cell_stages`.
 //!
-//! Launch: grid (blocks of units, groups of `GROUPS`·`FRAGMENTS`·8 rows), [`cell_shared_bytes`] of dynamic shared memory.
+//! Launch: grid (blocks of units, groups of `FRAGMENTS`·8 rows), [`cell_shared_bytes`] of dynamic shared memory.
 //!
 //! Floor: the weights once at the copy rate; each block reads all its rows of x and h, from L2. In f32 three products of tf32 for each
-//! number, of a GRU's 8 units a fourth more for zeros: with 64 rows and 2048 units 40 µs of 132 multiprocessors' time at 1.8 GHz.
+//! number, of a GRU's a third more for zeros.
 
-use super::cell_products::{MANY_UNITS, Product, SUMS, add, gates_of, words};
-use super::cell_stages::{multiply_staged, stages_bytes};
+use super::cell_products::{FEW_UNITS, Product, SUMS, add, gates_of, words};
 use super::exchange::COLUMNS;
 use super::math::step;
 use super::persistent::WARPS;
@@ -35,11 +34,14 @@ const fn depth(per_word: usize, fragments: usize) -> usize {
     if per_word == 1 && fragments == 4 { 1 } else { 2 }
 }
 
-/// Bytes of shared memory: sums and, of many units, the stages that they take the place of.
-pub const fn cell_shared_bytes(gates: usize, fragments: usize, units: usize) -> u32 {
-    let sums = WARPS * fragments as u32 * COLUMNS * pitch(units) * 4;
-    let stages = if units == MANY_UNITS { stages_bytes(gates, fragments) } else { 0 };
-    if stages > sums { stages } else { sums }
+/// Bytes of a block's sums in shared memory, of so many times eight rows.
+pub(super) const fn sums_bytes(units: usize, fragments: usize) -> u32 {
+    WARPS * fragments as u32 * COLUMNS * pitch(units) * 4
+}
+
+/// Bytes of shared memory.
+pub const fn cell_shared_bytes(fragments: usize) -> u32 {
+    sums_bytes(FEW_UNITS, fragments)
 }
 
 /// What a cell is asked for.
@@ -68,11 +70,10 @@ unsafe fn multiply<
     T: Words,
     const GATES: usize,
     const FRAGMENTS: usize,
-    const TILES: usize,
     const WIDTH: usize,
     const DEPTH: usize,
 >(
-    sums: &mut [[[f32; 4]; FRAGMENTS]; TILES],
+    sums: &mut [[[f32; 4]; FRAGMENTS]; 2],
     product: Product<T>,
     (first_unit, first_row): (u32, u32),
     p: &Cell,
@@ -101,7 +102,7 @@ unsafe fn multiply<
             }
         }
         for i in 0..DEPTH {
-            add::<T, GATES, FRAGMENTS, 1, TILES>(sums, &of_weight[i], &of_rows[i], of_h);
+            add::<T, GATES, FRAGMENTS, 1, 2>(sums, &of_weight[i], &of_rows[i], of_h);
         }
         base += DEPTH as u32 * WARPS * chunk;
     }
@@ -112,14 +113,8 @@ unsafe fn multiply<
 /// # Safety
 /// As [`multiply`].
 #[inline(always)]
-unsafe fn both<
-    T: Words,
-    const GATES: usize,
-    const FRAGMENTS: usize,
-    const TILES: usize,
-    const DEPTH: usize,
->(
-    sums: &mut [[[f32; 4]; FRAGMENTS]; TILES],
+unsafe fn both<T: Words, const GATES: usize, const FRAGMENTS: usize, const DEPTH: usize>(
+    sums: &mut [[[f32; 4]; FRAGMENTS]; 2],
     (of_x, of_h): (Product<T>, Product<T>),
     place: (u32, u32),
     p: &Cell,
@@ -131,9 +126,9 @@ unsafe fn both<
         // SAFETY: the caller's contract.
         unsafe {
             if p.packs >> turn & 1 != 0 {
-                multiply::<T, GATES, FRAGMENTS, TILES, 4, DEPTH>(sums, product, place, p);
+                multiply::<T, GATES, FRAGMENTS, 4, DEPTH>(sums, product, place, p);
             } else {
-                multiply::<T, GATES, FRAGMENTS, TILES, 1, DEPTH>(sums, product, place, p);
+                multiply::<T, GATES, FRAGMENTS, 1, DEPTH>(sums, product, place, p);
             }
         }
         turn += 1;
@@ -173,23 +168,12 @@ unsafe fn plain<T: Float>(
     family = "recurrent",
     types = [f32, f16, bf16],
     instances = [
-        { GATES: 3, FRAGMENTS: 2, GROUPS: 1, UNITS: 8, TILES: 2; threads: 256, min_blocks: 2 },
-        { GATES: 3, FRAGMENTS: 4, GROUPS: 1, UNITS: 8, TILES: 2; threads: 256, min_blocks: 2 },
-        { GATES: 3, FRAGMENTS: 4, GROUPS: 2, UNITS: 16, TILES: 4; threads: 256, min_blocks: 1 },
-        { GATES: 4, FRAGMENTS: 2, GROUPS: 1, UNITS: 8, TILES: 2; threads: 256, min_blocks: 2 },
-        { GATES: 4, FRAGMENTS: 4, GROUPS: 1, UNITS: 8, TILES: 2; threads: 256, min_blocks: 2 },
-        { GATES: 4, FRAGMENTS: 4, GROUPS: 2, UNITS: 16, TILES: 4; threads: 256, min_blocks: 1 },
+        { GATES: 3, FRAGMENTS: 2; threads: 256, min_blocks: 2 }, { GATES: 3, FRAGMENTS: 4; threads: 256, min_blocks: 2 },
+        { GATES: 4, FRAGMENTS: 2; threads: 256, min_blocks: 2 }, { GATES: 4, FRAGMENTS: 4; threads: 256, min_blocks: 2 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
-pub unsafe fn cell<
-    T: Words,
-    const GATES: usize,
-    const FRAGMENTS: usize,
-    const GROUPS: usize,
-    const UNITS: usize,
-    const TILES: usize,
->(
+pub unsafe fn cell<T: Words, const GATES: usize, const FRAGMENTS: usize>(
     x: Global<T>,
     h: Global<T>,
     c: Global<T>,
@@ -201,30 +185,60 @@ pub unsafe fn cell<
     c_next: GlobalMut<T>,
     p: Cell,
 ) {
-    const { assert!(TILES * 16 == SUMS * UNITS && (GROUPS == 1 || UNITS == MANY_UNITS)) };
-    const { assert!(UNITS == 8 || UNITS == MANY_UNITS) };
-    let is_lstm = const { GATES != GRU };
-    let (units, pitch) = (UNITS as u32, const { pitch(UNITS) });
-    let (lane, warp) = (warp::lane_id(), warp::warp_id());
-    let first_unit = thread::block_idx_x() * units;
-    let rows = (GROUPS * FRAGMENTS) as u32 * COLUMNS;
-    let first_row = thread::block_idx_y() * rows;
-    let mut sums = [[[[0.0f32; 4]; FRAGMENTS]; TILES]; GROUPS];
-    // SAFETY: the caller's contract; a warp's sums are read behind the barrier.
+    let place =
+        (thread::block_idx_x() * FEW_UNITS as u32, thread::block_idx_y() * FRAGMENTS as u32 * COLUMNS);
+    let mut sums = [[[[0.0f32; 4]; FRAGMENTS]; 2]; 1];
+    // SAFETY: the caller's contract.
     unsafe {
         let of_x = Product { weight: w_ih, of: x, columns: p.input, of_h: false };
         let of_h = Product { weight: w_hh, of: h, columns: p.hidden, of_h: true };
-        let place = (first_unit, first_row);
-        let products = (of_x, of_h);
-        if const { UNITS == MANY_UNITS } {
-            multiply_staged::<T, GATES, FRAGMENTS, GROUPS, TILES>(&mut sums, products, place, &p);
-            // Sums take the place of the stages.
-            thread::sync_threads();
-        } else if const { depth(T::PER_WORD, FRAGMENTS) == 1 } {
-            both::<T, GATES, FRAGMENTS, TILES, 1>(&mut sums[0], products, place, &p);
+        if const { depth(T::PER_WORD, FRAGMENTS) == 1 } {
+            both::<T, GATES, FRAGMENTS, 1>(&mut sums[0], (of_x, of_h), place, &p);
         } else {
-            both::<T, GATES, FRAGMENTS, TILES, 2>(&mut sums[0], products, place, &p);
+            both::<T, GATES, FRAGMENTS, 2>(&mut sums[0], (of_x, of_h), place, &p);
         }
+        let state = State { c, b_ih, b_hh, h_next, c_next };
+        finish::<T, GATES, FEW_UNITS, FRAGMENTS, 1, 2>(&sums, (of_x, of_h), place, state, &p);
+    }
+}
+
+/// What a step needs beside its products, and gives.
+#[derive(Clone, Copy)]
+pub(super) struct State<T> {
+    pub c: Global<T>,
+    pub b_ih: Global<T>,
+    pub b_hh: Global<T>,
+    pub h_next: GlobalMut<T>,
+    pub c_next: GlobalMut<T>,
+}
+
+/// Adds up the warps' sums and takes the step for all units and rows of the block.
+///
+/// # Safety
+/// As [`cell()`]; all threads call, and the launch gives [`sums_bytes`], of which nobody reads any more.
+#[inline(always)]
+pub(super) unsafe fn finish<
+    T: Words,
+    const GATES: usize,
+    const UNITS: usize,
+    const FRAGMENTS: usize,
+    const GROUPS: usize,
+    const TILES: usize,
+>(
+    sums: &[[[[f32; 4]; FRAGMENTS]; TILES]; GROUPS],
+    (of_x, of_h): (Product<T>, Product<T>),
+    (first_unit, first_row): (u32, u32),
+    state: State<T>,
+    p: &Cell,
+) {
+    const { assert!(TILES * 16 == SUMS * UNITS) };
+    let (h, State { c, b_ih, b_hh, h_next, c_next }) = (of_h.of, state);
+    let is_lstm = const { GATES != GRU };
+    let (units, pitch) = (UNITS as u32, const { pitch(UNITS) });
+    let (lane, warp) = (warp::lane_id(), warp::warp_id());
+    let rows = (GROUPS * FRAGMENTS) as u32 * COLUMNS;
+    // SAFETY: the caller's contract; a warp's sums are read behind the barrier.
+    unsafe {
         let shared = Shared::<f32>::dynamic(0, WARPS * rows * pitch);
         for group in 0..GROUPS {
             for f in 0..FRAGMENTS {

@@ -1,7 +1,5 @@
 //! A cell in one launch, both products included; of 16 bits and many units see `cell_clusters`.
 
-use std::cmp::Reverse;
-
 use super::plan::Target;
 use super::{Kind, RecurrentWeights, cell_clusters};
 use crate::dtype::{DType, Element};
@@ -11,12 +9,12 @@ use crate::ops::views::{read, write};
 use crate::tensor::Tensor;
 use cuda_std::Float;
 use cuda_std::kernel::Kernel;
-use kernels_gpu::recurrent::{self as kernels, COLUMNS, Cell, cell_shared_bytes, has};
+use kernels_gpu::recurrent::{
+    self as kernels, COLUMNS, Cell, FEW_UNITS, cell_shared_bytes, has, staged_cell_shared_bytes,
+};
 
 /// Rows of the batch beyond which products on their own use the weights better: each block reads all rows of its group.
 const MOST_ROWS: usize = 128;
-/// Units of a block of which there is a kernel for each number of rows.
-const FEW_UNITS: usize = 8;
 
 /// The operands of a cell, on one stream.
 #[derive(Clone, Copy)]
@@ -58,39 +56,74 @@ pub fn run(kind: Kind, of: &Operands) -> Result<(Tensor, Option<Tensor>)> {
         match of.x.dtype() {
             DType::F16 if by_clusters => cell_clusters::launch::<half::f16>(kind, of, &h, c.as_ref())?,
             DType::BF16 if by_clusters => cell_clusters::launch::<half::bf16>(kind, of, &h, c.as_ref())?,
-            DType::F32 => launch::<f32>(kind, of, &h, c.as_ref())?,
-            DType::F16 => launch::<half::f16>(kind, of, &h, c.as_ref())?,
-            _ => launch::<half::bf16>(kind, of, &h, c.as_ref())?,
+            DType::F32 => {
+                let choose = |packs| staged(kind, of, packs).unwrap_or_else(|| direct::<f32>(kind, of));
+                launch(of, choose, &h, c.as_ref())?
+            }
+            DType::F16 => launch(of, |_| direct::<half::f16>(kind, of), &h, c.as_ref())?,
+            _ => launch(of, |_| direct::<half::bf16>(kind, of), &h, c.as_ref())?,
         }
     }
     Ok((h, c))
 }
 
-fn launch<T: Element + Float + kernels::cell::Instances>(
-    kind: Kind,
+/// A kernel for the operands, and what a block of it has.
+struct Choice<T: 'static> {
+    kernel: &'static Kernel<kernels::cell::Args<T>>,
+    units: usize,
+    rows: usize,
+    shared_bytes: u32,
+}
+
+impl<T: 'static> Choice<T> {
+    /// Blocks along the units and along the rows.
+    fn blocks(&self, of: &Operands) -> [usize; 2] {
+        let [batch, hidden] = [of.h.shape()[0], of.h.shape()[1]];
+        [hidden.div_ceil(self.units), batch.div_ceil(self.rows)]
+    }
+}
+
+/// The direct kernel that takes all rows at once with the fewest to spare, or as many as can be.
+fn direct<T: kernels::cell::Instances>(kind: Kind, of: &Operands) -> Choice<T> {
+    let choice = |kernel: &'static Kernel<kernels::cell::Args<T>>| {
+        let fragments = kernel.constant("FRAGMENTS");
+        let (rows, shared_bytes) = (fragments * COLUMNS as usize, cell_shared_bytes(fragments));
+        Choice { kernel, units: FEW_UNITS, rows, shared_bytes }
+    };
+    let kernels = kernels::cell::kernels::<T>().iter();
+    let of_kind = kernels.filter(|kernel| kernel.constant("GATES") == kind.gates()).map(choice);
+    let best = of_kind.min_by_key(|choice| (choice.blocks(of)[1], choice.rows));
+    best.expect("each number of gates has instances")
+}
+
+/// The kernel of f32 whose operands come through shared memory, where rows are whole packs and there is one whose blocks, one a multiprocessor,
+/// keep the GPU busy: of these that with the most units and rows. Of more rows than 16 only: for fewer the direct way is shorter.
+fn staged(kind: Kind, of: &Operands, packs: u32) -> Option<Choice<f32>> {
+    let multiprocessors = Target::of(of.x.device()).multiprocessors;
+    let choice = |kernel: &'static Kernel<kernels::cell::Args<f32>>| {
+        let fragments = kernel.constant("GROUPS") * kernel.constant("FRAGMENTS");
+        let (units, rows) = (kernel.constant("UNITS"), fragments * COLUMNS as usize);
+        let shared_bytes = staged_cell_shared_bytes(kind.gates(), units, fragments);
+        Choice { kernel, units, rows, shared_bytes }
+    };
+    let pays = |choice: &Choice<f32>| {
+        let [of_units, of_rows] = choice.blocks(of);
+        let blocks = of_units * of_rows;
+        if choice.units == FEW_UNITS { blocks <= multiprocessors } else { blocks * 8 >= multiprocessors * 7 }
+    };
+    let kernels = kernels::staged_cell::kernels::<f32>().iter();
+    let of_kind = kernels.filter(|kernel| kernel.constant("GATES") == kind.gates()).map(choice);
+    let serves = packs == 3 && of.x.shape()[0] > 2 * COLUMNS as usize;
+    of_kind.filter(|choice| serves && pays(choice)).max_by_key(|choice| (choice.units, choice.rows))
+}
+
+fn launch<T: Element + Float>(
     of: &Operands,
+    choose: impl FnOnce(u32) -> Choice<T>,
     h_next: &Tensor,
     c_next: Option<&Tensor>,
 ) -> Result<()> {
-    let (batch, hidden) = (of.h.shape()[0], of.h.shape()[1]);
-    let kernels: &[Kernel<kernels::cell::Args<T>>] = kernels::cell::kernels::<T>();
-    let units = |kernel: &&Kernel<kernels::cell::Args<T>>| kernel.constant("UNITS");
-    let fragments = |kernel: &Kernel<_>| kernel.constant("GROUPS") * kernel.constant("FRAGMENTS");
-    let rows = |kernel: &&Kernel<kernels::cell::Args<T>>| fragments(kernel) * COLUMNS as usize;
-    let blocks = |kernel: &&Kernel<_>| (hidden.div_ceil(units(kernel)), batch.div_ceil(rows(kernel)));
-    // More units a block read x and h less often: where there are still as many blocks as keep the GPU busy.
-    let multiprocessors = Target::of(of.x.device()).multiprocessors;
-    let serves = |kernel: &&Kernel<kernels::cell::Args<T>>| {
-        let (of_units, of_rows) = blocks(kernel);
-        kernel.constant("GATES") == kind.gates()
-            && (units(kernel) == FEW_UNITS || of_units * of_rows * 8 >= multiprocessors * 7)
-    };
-    // Of those that take all rows at once, or as many as can be, the one with the fewest.
-    let kernel = kernels.iter().filter(serves).min_by_key(|kernel| {
-        let of_rows = blocks(kernel).1;
-        (of_rows, rows(kernel), Reverse(units(kernel)))
-    });
-    let kernel = kernel.expect("each number of gates has instances");
+    let [batch, hidden] = [of.h.shape()[0], of.h.shape()[1]];
     let RecurrentWeights { w_ih, w_hh, b_ih, b_hh } = of.weights;
     let packs = |x, weight| rows_of(x, 16) && rows_of(weight, 16);
     let p = Cell {
@@ -100,6 +133,7 @@ fn launch<T: Element + Float + kernels::cell::Instances>(
         has: biases(&of.weights),
         packs: u32::from(packs(of.x, w_ih)) | u32::from(packs(of.h, w_hh)) << 1,
     };
+    let choice = choose(p.packs);
     let args = (
         of.x.view()?,
         of.h.view()?,
@@ -112,12 +146,9 @@ fn launch<T: Element + Float + kernels::cell::Instances>(
         write(c_next)?,
         p,
     );
-    let (of_units, of_rows) = blocks(&kernel);
-    let grid = Grid::xyz(of_units as u64, of_rows as u64, 1)?.shared(cell_shared_bytes(
-        kind.gates(),
-        fragments(kernel),
-        units(&kernel),
-    ));
-    // SAFETY: the operands are `serves`'s: contiguous tensors of these extents with rows of whole words; the grid covers units and rows.
-    unsafe { of.x.device().launch(kernel, grid, args) }
+    let [of_units, of_rows] = choice.blocks(of);
+    let grid = Grid::xyz(of_units as u64, of_rows as u64, 1)?.shared(choice.shared_bytes);
+    // SAFETY: the operands are `serves`'s: contiguous tensors of these extents with rows of whole words, of the staged kernel of whole packs; the
+    // grid covers units and rows.
+    unsafe { of.x.device().launch(choice.kernel, grid, args) }
 }
