@@ -30,6 +30,14 @@ struct Read<T, const GATES: usize> {
     dy: T,
 }
 
+impl<T: Float, const GATES: usize> Read<T, GATES> {
+    #[inline(always)]
+    fn zeros() -> Self {
+        let zero = T::from_bits(0);
+        Read { gx: [zero; GATES], gh: [zero; GATES], state: zero, dy: zero }
+    }
+}
+
 /// Bytes of shared memory: gradients of gh of two steps.
 pub const fn back_shared_bytes(gates: usize, rows: u32, pitch: u32, size: u32) -> u32 {
     2 * gates as u32 * rows * pitch * size
@@ -46,9 +54,10 @@ const fn values(gates: usize) -> u32 {
 }
 
 /// Walks the steps backwards. `places` are the units whose gradients the thread computes, all of them within the block's `rows`
-/// rows; operands are read `AHEAD` steps ahead, two or none: these leave more registers to long products, which hide the way
-/// from memory; `product(dgh, from)` is what comes to their h through gh: that of a gate begins `rows`·`pitch` elements behind that
-/// of the gate before, the first at `from`; a row `pitch` elements behind the row before, with zeros behind the units.
+/// rows. Operands are read two steps ahead: into registers or, where byte `staged` is given, through shared memory from there on, which
+/// leaves registers to the weights (of one place, and numbers of four bytes). `product(dgh, from)` is what comes to their h through gh: that of
+/// a gate begins `rows`·`pitch` elements behind that of the gate before, the first at `from`; a row `pitch` elements behind the row before, with
+/// zeros behind the units.
 ///
 /// # Safety
 /// The tensors are as `p` says: gx, gh, dgx, dgh `[steps, batch, GATES·hidden]`, state `[steps, batch, hidden]`, dh (dc of an
@@ -105,8 +114,8 @@ pub unsafe fn walk_back<T: Float, const GATES: usize, const OWN: usize>(
         let state_at = |time: u32, i: usize| time as usize * of_time + in_state[i];
         let dy_at = |time: u32, i: usize| (in_y[i] + i64::from(time) * p.y_time) as usize;
         let read = |back: u32| {
-            let (time, zero) = (time_back(back), T::from_bits(0));
-            let mut all = [Read { gx: [zero; GATES], gh: [zero; GATES], state: zero, dy: zero }; OWN];
+            let time = time_back(back);
+            let mut all = [Read::<T, GATES>::zeros(); OWN];
             for i in 0..OWN {
                 for gate in 0..GATES {
                     all[i].gx[gate] = of.gx.get(gate_at(time, i, gate));
@@ -140,8 +149,7 @@ pub unsafe fn walk_back<T: Float, const GATES: usize, const OWN: usize>(
         };
         let fetched = |stages: Shared<T>, back: u32| {
             async_copy::wait::<1>();
-            let zero = T::from_bits(0);
-            let mut read = Read { gx: [zero; GATES], gh: [zero; GATES], state: zero, dy: zero };
+            let mut read = Read::<T, GATES>::zeros();
             if places[0].is_own {
                 for gate in 0..GATES {
                     read.gx[gate] = stages.get(stage_at(back, 2 * gate as u32));
@@ -156,8 +164,7 @@ pub unsafe fn walk_back<T: Float, const GATES: usize, const OWN: usize>(
             Some(stages) => {
                 fetch(stages, 0);
                 fetch(stages, 1);
-                let zero = T::from_bits(0);
-                [[Read { gx: [zero; GATES], gh: [zero; GATES], state: zero, dy: zero }; OWN]; 2]
+                [[Read::zeros(); OWN]; 2]
             }
             None => [read(0), read(1)],
         };
