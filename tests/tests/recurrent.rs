@@ -161,8 +161,8 @@ on_each_device! {
             return Ok(());
         }
         for (i, kind) in KINDS.into_iter().enumerate() {
-            for [steps, batch] in [[140, 64], [70, 16]] {
-                let network = Network::random(device, Shape::new(kind, HALVES[i], [steps, batch, 32, 2048]), 11)?;
+            for [steps, batch, hidden] in [[140, 64, 2048], [70, 16, 2048], [300, 64, 1024], [70, 100, 1000]] {
+                let network = Network::random(device, Shape::new(kind, HALVES[i], [steps, batch, 32, hidden]), 11)?;
                 let weights = network.weights();
                 let of = |choice| {
                     let parameters = Recurrent { choice: Some(choice), ..network.parameters(&weights) };
@@ -170,7 +170,7 @@ on_each_device! {
                 };
                 let want = of(Choice::Steps)?;
                 for turn in 0..3 {
-                    let what = format!("{kind} {batch} {turn}");
+                    let what = format!("{kind} {batch} {hidden} {turn}");
                     assert_within(&of(Choice::Persistent)?, &want, |_| tolerance(HALVES[i]), what);
                 }
             }

@@ -365,7 +365,7 @@ unsafe fn run<T: Words, const GATES: usize, const TILES: usize, const PAIRS: usi
         let after = |slot: u32| if slot + 1 == p.ring.slots { 0 } else { slot + 1 };
         while back <= p.steps {
             if sub == 0 && p.ring.period != 0 && slot & (p.ring.period - 1) == 0 {
-                clean(&p, slot, back, |slot, sub| send_all(slot, sub, [POISON; GATES]));
+                clean(&p, (slot, back), 1, |slot, sub| send_all(slot, sub, [POISON; GATES]));
                 thread::device_fence();
             }
             if !is_early {

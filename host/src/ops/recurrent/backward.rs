@@ -136,12 +136,14 @@ fn typed<T: Number>(
     let weight = |d: &Tensor, of: &Tensor| {
         ops::matmul(d, of, &Matmul { transpose_a: true, tf32, ..Matmul::default() })
     };
-    let weights = LayerGradients {
-        dw_ih: weight(&dgx, &layer.rows()?)?,
-        dw_hh: weight(&dgh, &flat)?,
-        db_ih: layer.weights.b_ih.map(|_| bias_gradient(&dgx)).transpose()?,
-        db_hh: layer.weights.b_hh.map(|_| bias_gradient(&dgh)).transpose()?,
+    let db_ih = layer.weights.b_ih.map(|_| bias_gradient(&dgx)).transpose()?;
+    let db_hh = match (&layer.weights.b_hh, &db_ih) {
+        (None, _) => None,
+        (Some(_), Some(same)) if is_lstm => Some(own(same.clone())?),
+        _ => Some(bias_gradient(&dgh)?),
     };
+    let dw_ih = weight(&dgx, &layer.rows()?)?;
+    let weights = LayerGradients { dw_ih, dw_hh: weight(&dgh, &flat)?, db_ih, db_hh };
     Ok(Gradients { dx: dx.reshape(layer.x.shape())?, dh, dc, weights })
 }
 

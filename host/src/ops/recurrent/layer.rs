@@ -165,11 +165,11 @@ impl Layer<'_> {
         }
     }
 
-    fn by_steps(&self, gx: &Tensor, results: Results) -> Result<()> {
+    /// A product and the gates for each step of gx.
+    pub(super) fn by_steps(&self, gx: &Tensor, results: Results) -> Result<()> {
         with_float!(gx.dtype(), T => self.steps::<T>(gx, results))
     }
 
-    /// A product and the gates for each step.
     fn steps<T: Number>(&self, gx: &Tensor, results: Results) -> Result<()> {
         let [steps, batch, hidden] = self.extents();
         let uninit = |shape: &[usize]| Tensor::uninit(gx.device(), gx.dtype(), shape);

@@ -2,7 +2,7 @@
 
 use super::backward::Walked;
 use super::layer::{Layer, Results};
-use super::plan::{PATIENCE, Plan};
+use super::plan::{PATIENCE, Plan, half_sequences};
 use super::{Kind, dense};
 use crate::device::Device;
 use crate::dtype::{DType, Element};
@@ -23,18 +23,18 @@ pub fn run(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -> Result<
 
 /// With blocks that give up after so many polls.
 fn patiently(patience: u32, layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -> Result<()> {
-    use kernels::{sequence, sequence_f32};
+    use kernels::sequence_f32;
     match gx.dtype() {
         DType::F32 => {
             let kernel = &sequence_f32::kernels::<f32>()[plan.index];
             typed::<f32>(patience, kernel, layer, plan, gx, results)
         }
         DType::F16 => {
-            let kernel = &sequence::kernels::<half::f16>()[plan.index];
+            let kernel = half_sequences::<half::f16>()[plan.index];
             typed::<half::f16>(patience, kernel, layer, plan, gx, results)
         }
         _ => {
-            let kernel = &sequence::kernels::<half::bf16>()[plan.index];
+            let kernel = half_sequences::<half::bf16>()[plan.index];
             typed::<half::bf16>(patience, kernel, layer, plan, gx, results)
         }
     }
@@ -192,8 +192,11 @@ mod tests {
     use super::*;
     use crate::error::Error;
     use crate::ops::recurrent::RecurrentWeights;
+    use crate::ops::recurrent::layer::Aside;
     use crate::ops::recurrent::plan::{Choice, Target};
     use crate::ops::{Recurrent, recurrent::problem::Problem};
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
 
     /// Every block waits for units that none owns, as it would for a block that was never started.
     #[test]
@@ -230,6 +233,78 @@ mod tests {
             let results = Results { y: &y, h_n: &h_n, c_n: None, aside: None };
             run(&layer, &plan, &gx, results)?;
             assert!(h_n.to_vec::<half::f16>()?.iter().all(|h| h.to_f32() == 0.0));
+        }
+        Ok(())
+    }
+
+    /// Whatever is dealt out to blocks and turns, by kernels for more units, too: against a step at a time.
+    #[test]
+    fn every_kernel_gives_the_same() -> Result<()> {
+        let [steps, batch, input, hidden] = [5, 37, 6, 50];
+        let device = Device::cpu();
+        let mut random = StdRng::seed_from_u64(7);
+        let mut filled = |shape: &[usize]| {
+            let count = shape.iter().product();
+            let data: Vec<_> =
+                (0..count).map(|_| half::f16::from_f32(random.random_range(-1.0..1.0))).collect();
+            Tensor::from_slice(&device, shape, &data)
+        };
+        for kind in [Kind::Gru, Kind::Lstm] {
+            let (rows, is_lstm) = (kind.gates() * hidden, kind == Kind::Lstm);
+            let op = if is_lstm { "lstm" } else { "gru" };
+            let x = filled(&[steps, batch, input])?;
+            let (w_ih, w_hh) = (filled(&[rows, input])?, filled(&[rows, hidden])?);
+            let (b_ih, b_hh) = (filled(&[rows])?, filled(&[rows])?);
+            let (h0, c0) = (filled(&[batch, hidden])?, filled(&[batch, hidden])?);
+            let lengths: Vec<i32> = (0..batch as i32).map(|row| 1 + row % steps as i32).collect();
+            let lengths = Tensor::from_slice(&device, &[batch], &lengths)?;
+            let weights = RecurrentWeights { w_ih: &w_ih, w_hh: &w_hh, b_ih: Some(&b_ih), b_hh: Some(&b_hh) };
+            let layer = Layer {
+                op,
+                kind,
+                x: &x,
+                weights,
+                h0: Some(&h0),
+                c0: is_lstm.then_some(&c0),
+                lengths: Some(&lengths),
+                reverse: is_lstm,
+                tf32: false,
+            };
+            let gx = layer.gx()?;
+            // y, the last states, and what is kept.
+            let by = |plan: Option<&Plan>| -> Result<Vec<half::f16>> {
+                let zeros = |shape: &[usize]| Tensor::zeros(&device, DType::F16, shape);
+                let (y, h_n, c_n) =
+                    (zeros(&[steps, batch, hidden])?, zeros(&[batch, hidden])?, zeros(&[batch, hidden])?);
+                let (gh, c) = (zeros(&[steps, batch, rows])?, zeros(&[steps, batch, hidden])?);
+                let aside = Some(Aside { gh: &gh, c: is_lstm.then_some(&c) });
+                let results = Results { y: &y, h_n: &h_n, c_n: is_lstm.then_some(&c_n), aside };
+                match plan {
+                    Some(plan) => run(&layer, plan, &gx, results)?,
+                    None => layer.by_steps(&gx, results)?,
+                }
+                let all = [&y, &h_n, &c_n, &gh, &c].map(|tensor| tensor.to_vec::<half::f16>());
+                Ok(all.into_iter().collect::<Result<Vec<_>>>()?.concat())
+            };
+            let want = by(None)?;
+            let layers = [weights];
+            let problem = Problem::new(op, kind, &x, &Recurrent::new(&layers))?;
+            // Few multiprocessors, so that groups have several sub-batches.
+            for multiprocessors in [4, 8, 132] {
+                let plans = Plan::all_spread(&problem, Target { multiprocessors, ..Target::of(&device) });
+                assert!(plans.len() > 4, "{kind}: {} kernels", plans.len());
+                for plan in plans {
+                    assert_eq!(plan.choice, Choice::Persistent, "{plan}");
+                    for (at, (got, want)) in by(Some(&plan))?.iter().zip(&want).enumerate() {
+                        let (got, want) = (got.to_f32(), want.to_f32());
+                        // Sums of 50 terms, rounded to f16 on the way.
+                        assert!(
+                            (got - want).abs() <= 8e-3 * want.abs().max(1.0),
+                            "{plan}: {at}: {got}, {want}"
+                        );
+                    }
+                }
+            }
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use kernels_gpu::recurrent::{
     TERMS, WARPS, WORDS, block_backward, block_backward_f32, block_backward_f32_shared_bytes,
     block_backward_f32_units, block_backward_shared_bytes, block_sequence, block_sequence_f32,
     block_sequence_f32_shared_bytes, block_sequence_shared_bytes, sequence, sequence_back, sequence_back_f32,
-    sequence_f32,
+    sequence_f32, sequence_hopper,
 };
 
 /// A way of running a sequence.
@@ -118,24 +118,65 @@ struct Spread {
     pairs: usize,
     /// Parts in which numbers are multiplied.
     parts: usize,
+    /// Sub-batches of a turn, of which a group has whole ones.
+    span: usize,
+    /// Whether it takes Hopper's instructions.
+    warpgroups: bool,
     /// For so many sub-batches.
     shared_bytes: Box<dyn Fn(u32) -> u32>,
 }
 
 impl Spread {
-    fn half<A>(kernel: &Kernel<A>) -> Spread {
+    fn half<A>(kernel: &Kernel<A>, warpgroups: bool) -> Spread {
+        let span = if warpgroups { kernel.constant("SPAN") } else { 1 };
         let [gates, tiles, pairs, held] = constants(kernel);
-        let form = HalfForm { gates, tiles, pairs, held };
+        let form = HalfForm { gates, tiles, pairs, held, span };
         let shared_bytes = Box::new(move |subs| form.shared_bytes(subs));
-        Spread { gates, units: form.units() as usize, pairs, parts: 1, shared_bytes }
+        Spread { gates, units: form.units() as usize, pairs, parts: 1, span, warpgroups, shared_bytes }
+    }
+
+    /// Those of a type, in the order of [`half_sequences`]. Instances of both 16-bit types are alike.
+    fn all(dtype: DType) -> Vec<Spread> {
+        match dtype {
+            DType::F32 => sequence_f32::kernels::<f32>().iter().map(Spread::float).collect(),
+            _ => {
+                let common = sequence::kernels::<f16>().iter().map(|of| Spread::half(of, false));
+                common
+                    .chain(sequence_hopper::kernels::<f16>().iter().map(|of| Spread::half(of, true)))
+                    .collect()
+            }
+        }
+    }
+
+    /// Columns of all warps.
+    fn columns(&self) -> usize {
+        self.pairs * (WARPS * CHUNK) as usize
+    }
+
+    /// Blocks that share so many units.
+    fn blocks(&self, hidden: usize) -> usize {
+        hidden.div_ceil(self.units)
     }
 
     fn float<A>(kernel: &Kernel<A>) -> Spread {
         let [gates, tiles, pairs, held] = constants(kernel);
         let form = Form { gates, tiles, pairs, held };
         let shared_bytes = Box::new(move |subs| form.shared_bytes(subs));
-        Spread { gates, units: form.units() as usize, pairs, parts: PARTS, shared_bytes }
+        Spread {
+            gates,
+            units: form.units() as usize,
+            pairs,
+            parts: PARTS,
+            span: 1,
+            warpgroups: false,
+            shared_bytes,
+        }
     }
+}
+
+/// Sub-batches of a group of so many.
+fn sub_batches(batch: usize, groups: usize) -> usize {
+    batch.div_ceil(COLUMNS as usize).max(1).div_ceil(groups)
 }
 
 /// Gates, tiles, chunks of columns, and how much of the weights registers hold.
@@ -147,6 +188,12 @@ fn constants<A>(kernel: &Kernel<A>) -> [usize; 4] {
 fn form_back<A>(kernel: &Kernel<A>, size: usize) -> BackForm {
     let [gates, tiles, pairs, held] = constants(kernel);
     BackForm { gates, tiles, pairs, held, size }
+}
+
+/// The kernels that spread 16-bit weights over blocks.
+pub(super) fn half_sequences<T: sequence::Instances + sequence_hopper::Instances>()
+-> Vec<&'static Kernel<sequence::Args<T>>> {
+    sequence::kernels::<T>().iter().chain(sequence_hopper::kernels::<T>()).collect()
 }
 
 const NO_ROOM: &str = "the recurrent weights do not fit on chip";
@@ -297,27 +344,51 @@ impl Plan {
 
     /// Several blocks hold the weights, and wait for one another.
     fn persistent(problem: &Problem, target: Target) -> Plan {
-        let Problem { kind, dtype, steps, batch, hidden, .. } = *problem;
+        let Problem { kind, dtype, batch, hidden, .. } = *problem;
         if let Some(reason) = not_spread(hidden, dtype) {
             return Plan::steps(reason);
         }
-        // Instances of both 16-bit types are alike.
-        let forms: Vec<Spread> = match dtype {
-            DType::F32 => sequence_f32::kernels::<f32>().iter().map(Spread::float).collect(),
-            _ => sequence::kernels::<f16>().iter().map(Spread::half).collect(),
+        let forms = Spread::all(dtype);
+        let serves = |of: &Spread| {
+            // A turn of sub-batches of which there are fewer would multiply for nothing.
+            let groups = target.multiprocessors / of.blocks(hidden).max(1);
+            let few = of.span > 1 && groups > 0 && sub_batches(batch, groups) < of.span;
+            of.gates == kind.gates()
+                && hidden <= of.columns()
+                && (target.warpgroups || !of.warpgroups)
+                && !few
         };
-        let columns = |of: &Spread| of.pairs * (WARPS * CHUNK) as usize;
-        let fits = |of: &&Spread| of.gates == kind.gates() && hidden <= columns(of);
-        let Some((index, of)) = forms.iter().enumerate().find(|(_, of)| fits(of)) else {
-            return Plan::steps(NO_ROOM);
-        };
-        let units = of.units;
-        let blocks = hidden.div_ceil(units);
+        let mut serving: Vec<_> = forms.iter().enumerate().filter(|(_, of)| serves(of)).collect();
+        // The fewest weights; of as many, Hopper's, unless the batch is too large for these.
+        serving.sort_by_key(|(_, of)| (of.pairs, !of.warpgroups));
+        let mut plan = Plan::steps(NO_ROOM);
+        for (index, of) in serving {
+            plan = Plan::of_spread(problem, target, index, of);
+            if plan.choice == Choice::Persistent {
+                break;
+            }
+        }
+        plan
+    }
+
+    /// With a kernel, by its place among those of the type.
+    fn of_spread(problem: &Problem, target: Target, index: usize, of: &Spread) -> Plan {
+        let Problem { steps, batch, hidden, .. } = *problem;
+        let (units, blocks) = (of.units, of.blocks(hidden));
         // What blocks own, and what they read: zeros beyond the units.
-        let chunks = (blocks * units).max(columns(of)).div_ceil(CHUNK as usize);
+        let chunks = (blocks * units).max(of.columns()).div_ceil(CHUNK as usize);
         let words = chunks * of.parts * CHUNK_WORDS as usize;
         let plan = Plan { choice: Choice::Persistent, index, units, blocks, words, ..Plan::steps("") };
-        plan.spread(batch, steps, target, &of.shared_bytes)
+        plan.spread(batch, steps, target, of.span, &of.shared_bytes)
+    }
+
+    /// One for each kernel that has room for the weights.
+    #[cfg(test)]
+    pub(super) fn all_spread(problem: &Problem, target: Target) -> Vec<Plan> {
+        let forms = Spread::all(problem.dtype);
+        let fits = |of: &Spread| of.gates == problem.kind.gates() && problem.hidden <= of.columns();
+        let fitting = forms.iter().enumerate().filter(|(_, of)| fits(of));
+        fitting.map(|(index, of)| Plan::of_spread(problem, target, index, of)).collect()
     }
 
     /// The gradient: several blocks hold the weights, and wait for one another.
@@ -347,7 +418,7 @@ impl Plan {
             let words = of.gates * owned(of) / chunk * CHUNK_WORDS as usize;
             let plan = Plan { choice: Choice::Persistent, index, units, blocks, words, ..Plan::steps("") };
             // What comes to the initial state is received, too.
-            plan.spread(batch, steps + 1, target, |subs| of.shared_bytes(subs))
+            plan.spread(batch, steps + 1, target, 1, |subs| of.shared_bytes(subs))
         });
         // To receive a sub-batch takes about as long as to multiply it with one tile.
         let cost = |plan: &Plan| (plan.choice == Choice::Steps, plan.subs * (forms[plan.index].tiles + 1));
@@ -385,13 +456,20 @@ impl Plan {
     }
 
     /// Deals the batch to groups of its blocks, for so many slots.
-    fn spread(self, batch: usize, steps: usize, target: Target, shared_bytes: impl Fn(u32) -> u32) -> Plan {
+    fn spread(
+        self,
+        batch: usize,
+        steps: usize,
+        target: Target,
+        span: usize,
+        shared_bytes: impl Fn(u32) -> u32,
+    ) -> Plan {
         let Plan { blocks, words, .. } = self;
         if blocks > target.multiprocessors {
             return Plan::steps("the GPU has too few multiprocessors for the recurrent weights");
         }
         let columns = batch.div_ceil(COLUMNS as usize).max(1);
-        let subs = columns.div_ceil(target.multiprocessors / blocks);
+        let subs = sub_batches(batch, target.multiprocessors / blocks).next_multiple_of(span);
         let shared_bytes = shared_bytes(subs.min(MOST_SUBS) as u32);
         if subs > MOST_SUBS || shared_bytes > target.shared_bytes {
             return Plan::steps("a batch so large keeps the GPU busy with the product of each step");

@@ -292,7 +292,7 @@ pub unsafe fn sequence_f32<
         let after = |slot: u32| if slot + 1 == p.ring.slots { 0 } else { slot + 1 };
         while step_index < p.steps {
             if sub == 0 && p.ring.period != 0 && slot & (p.ring.period - 1) == 0 {
-                clean(&p, slot, step_index, |slot, sub| {
+                clean(&p, (slot, step_index), 1, |slot, sub| {
                     if owns {
                         send(exchange, own_word_at(slot, sub), POISON);
                     }

@@ -12,19 +12,26 @@ use cuda_std::prelude::*;
 /// Threads that do gates.
 pub(super) const OWNERS: u32 = 128;
 
-/// Rows of a unit that a thread has of each sub-batch.
-pub(super) const fn rows_of(units: u32) -> usize {
-    (units * COLUMNS / OWNERS) as usize
+/// Rows of a unit that a thread has of each turn of `span` sub-batches.
+pub(super) const fn rows_of(units: u32, span: usize) -> usize {
+    (units * COLUMNS * span as u32 / OWNERS) as usize
 }
 
-/// Does the gates of all sub-batches of all steps. A thread has a unit, and `ROWS` neighbouring rows of each sub-batch, as they lie
+/// Does the gates of all sub-batches of all steps, `SPAN` at a time. A thread has a unit, and `ROWS` neighbouring rows of one of these, as they lie
 /// in an accumulator: [`rows_of`] the block's units. `KEEPS` is whether `p` has [`has::KEPT`]: a loop of its own, since the other would be slower for it.
 ///
 /// # Safety
 /// As [`sequence()`](fn@super::sequence); all [`OWNERS`] threads behind the first [`WARPS`] warps call, and these warps
 /// multiply.
 #[inline(always)]
-pub unsafe fn gates<T: Half, const GATES: usize, const TILES: usize, const ROWS: usize, const KEEPS: bool>(
+pub unsafe fn gates<
+    T: Half,
+    const GATES: usize,
+    const TILES: usize,
+    const SPAN: usize,
+    const ROWS: usize,
+    const KEEPS: bool,
+>(
     of: Operands<T>,
     p: &Sequence,
     layout: Layout,
@@ -35,11 +42,12 @@ pub unsafe fn gates<T: Half, const GATES: usize, const TILES: usize, const ROWS:
     // An accumulator has, for each lane = row·4 + pair of columns, two columns of the row and two of the one eight behind: `ROWS`
     // neighbours of these numbers are a thread's.
     let me = thread::thread_idx_x() - WARPS * warp::SIZE;
-    let number = me * ROWS as u32;
+    let span = SPAN as u32;
+    let (of_turn, number) = (me * ROWS as u32 / (COLUMNS * units), me * ROWS as u32 % (COLUMNS * units));
     let (below, pair, row, tile) = (number / 2 % 2, number / 4 % 4, number / 16 % 8, number / 128);
     let first_unit = thread::block_idx_x() * units;
     let unit = first_unit + tile * 16 + below * 8 + row;
-    let column = 2 * pair + number % 2;
+    let column = of_turn * COLUMNS + 2 * pair + number % 2;
     let is_odd = row % 2 == 1;
     // Of the units `unit & !1` and the next, a thread has the words of one column; of one row, that of the even unit.
     let (word_column, sends) = if const { ROWS == 2 } { (column + row % 2, true) } else { (column, !is_odd) };
@@ -49,14 +57,15 @@ pub unsafe fn gates<T: Half, const GATES: usize, const TILES: usize, const ROWS:
     // SAFETY: the caller's contract. State is a thread's own; sums and gx are read behind a barrier that those who wrote
     // them arrived at, and written again behind another.
     unsafe {
-        let sums = Shared::<f32>::dynamic(0, WARPS * TILES as u32 * warp::SIZE * 4);
+        let sums = Shared::<f32>::dynamic(0, WARPS * (SPAN * TILES) as u32 * warp::SIZE * 4);
         let state = p.subs * COLUMNS * units;
         let of_h = Shared::<f32>::dynamic(layout.h, state);
         let of_c = Shared::<f32>::dynamic(layout.c, if is_lstm { state } else { 0 });
         let of_lengths = Shared::<i32>::dynamic(layout.lengths, p.subs * COLUMNS);
         let time_of = |step: u32| if p.reverse == 0 { step } else { p.steps - 1 - step };
-        let next = |step: u32, sub: u32| if sub + 1 == p.subs { (step + 1, 0) } else { (step, sub + 1) };
-        let mut inputs = Inputs::<T, GATES, TILES>::new(gx, p, me, layout.gx);
+        let next =
+            |step: u32, sub: u32| if sub + span == p.subs { (step + 1, 0) } else { (step, sub + span) };
+        let mut inputs = Inputs::<T, GATES, TILES, SPAN>::new(gx, p, me, layout.gx);
 
         let mut of_bias = [0.0; GATES];
         for gate in 0..GATES {
@@ -73,10 +82,10 @@ pub unsafe fn gates<T: Half, const GATES: usize, const TILES: usize, const ROWS:
         }
 
         // An exchange has fewer than 2^32 words.
-        let own_word = unit / CHUNK * CHUNK_WORDS + word_column * (CHUNK / 2) + unit % CHUNK / 2;
+        let own_word = unit / CHUNK * CHUNK_WORDS + word_column % COLUMNS * (CHUNK / 2) + unit % CHUNK / 2;
         let word_at = |slot: u32, sub: u32| {
             let group = slot * thread::grid_dim_y() + thread::block_idx_y();
-            ((group * p.subs + sub) * p.ring.words + own_word) as usize
+            ((group * p.subs + sub + of_turn) * p.ring.words + own_word) as usize
         };
         // Both units' h of the word's column.
         let own_pair = |h: [f32; ROWS]| {
@@ -84,9 +93,10 @@ pub unsafe fn gates<T: Half, const GATES: usize, const TILES: usize, const ROWS:
             let got = warp::warp_shuffle_xor(u32::MAX, given, const { 16 / ROWS as u32 }, warp::SIZE).0;
             if is_odd { [got, h[ROWS - 1]] } else { [h[0], got] }
         };
-        let own_state = |sub: u32| sub * COLUMNS * units + number;
+        let own_state = |sub: u32| (sub + of_turn) * COLUMNS * units + number;
         let state_at = |row: u32| row as usize * p.hidden as usize + unit as usize;
-        for sub in 0..p.subs {
+        let mut sub = 0;
+        while sub < p.subs {
             let (mut h, mut c) = ([0.0; ROWS], [0.0; ROWS]);
             for j in 0..ROWS {
                 let row = first_row + sub * COLUMNS + column + j as u32;
@@ -106,12 +116,13 @@ pub unsafe fn gates<T: Half, const GATES: usize, const TILES: usize, const ROWS:
             if sends {
                 send(exchange, word_at(0, sub), word::<T>(low, high));
             }
+            sub += span;
         }
 
         let (mut slot, mut sub, mut now) = (0, 0, 0);
         while now < p.steps {
             if sub == 0 && p.ring.period != 0 && slot & (p.ring.period - 1) == 0 {
-                clean(p, slot, now, |slot, sub| {
+                clean(p, (slot, now), span, |slot, sub| {
                     if sends {
                         send(exchange, word_at(slot, sub), POISON);
                     }
@@ -140,7 +151,8 @@ pub unsafe fn gates<T: Half, const GATES: usize, const TILES: usize, const ROWS:
             for gate in 0..GATES {
                 let mut parts = [[0.0; ROWS]; WARPS as usize];
                 for part in 0..WARPS as usize {
-                    let tiles = (part * TILES * 128) as u32 + gate as u32 * COLUMNS * units;
+                    let tiles = ((part * SPAN) as u32 + of_turn) * (TILES * 128) as u32
+                        + gate as u32 * COLUMNS * units;
                     parts[part] = get(sums, tiles + number);
                 }
                 for j in 0..ROWS {
@@ -167,7 +179,7 @@ pub unsafe fn gates<T: Half, const GATES: usize, const TILES: usize, const ROWS:
             if sends && now + 1 != p.steps {
                 send(exchange, word_at(next_slot, sub), word::<T>(low, high));
             }
-            if p.subs == 1 && next_now < p.steps {
+            if p.subs == span && next_now < p.steps {
                 thread::arrive_named(SENT, THREADS);
             }
             set(of_h, own_state(sub), next_h);
@@ -200,7 +212,8 @@ pub unsafe fn gates<T: Half, const GATES: usize, const TILES: usize, const ROWS:
             }
             (now, sub) = (next_now, next_sub);
         }
-        for sub in 0..p.subs {
+        let mut sub = 0;
+        while sub < p.subs {
             let h: [f32; ROWS] = get(of_h, own_state(sub));
             let c = if is_lstm { get(of_c, own_state(sub)) } else { [0.0; ROWS] };
             for j in 0..ROWS {
@@ -212,6 +225,7 @@ pub unsafe fn gates<T: Half, const GATES: usize, const TILES: usize, const ROWS:
                     }
                 }
             }
+            sub += span;
         }
     }
 }

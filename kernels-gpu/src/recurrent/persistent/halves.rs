@@ -1,14 +1,18 @@
 //! All steps of 16-bit numbers: warps that multiply, and warps that do the gates beside the next product.
 //!
 //! Eight warps hold all rows of w_hh of the block's units, each a slice of the columns, `PAIRS`·32 of them, in registers and shared
-//! memory (`slices`). Of a sub-batch they receive h, multiply, leave their sums in shared memory, and go on to the next
+//! memory (`slices`). In a turn they receive h of `SPAN` sub-batches, multiply, leave their sums in shared memory, and go on to the next
 //! (`multiply`). The other warps add the sums up, do the gates, send the new h, and write y (`gates`). So tensor
-//! cores work on one sub-batch while another's gates are computed and its h is on its way; sums lie as accumulators do, which takes
+//! cores work on one turn while another's gates are computed and its h is on its way; sums lie as accumulators do, which takes
 //! one store of 16 bytes a tile.
 //!
 //! Two barriers of the block pass the one buffer of sums back and forth: `FULL`, at which those who multiply arrive and the others
-//! wait, and `EMPTY` the other way. With one sub-batch those who multiply ask for the next h when the block has sent its own (`SENT`):
+//! wait, and `EMPTY` the other way. With one turn a step those who multiply ask for the next h when the block has sent its own (`SENT`):
 //! asked for too early it is asked for twice.
+//!
+//! With more units than 512 those who multiply are short of registers, and the others have too many: on Hopper a kernel of its own
+//! ([`sequence_hopper()`](fn@sequence_hopper)) deals them out. Of two sub-batches a turn it reads weights from shared memory once for both, of 2048
+//! units, or has as many weights in blocks of 16 units as others in blocks of 32, and reads more of h instead, of an LSTM with 1024.
 //!
 //! Floor of a step: each block reads its group's h from L2, 16 bytes a lane, and from shared memory the weights that
 //! registers have no room for.
@@ -22,6 +26,7 @@ use crate::recurrent::slices::rest_bytes;
 use crate::recurrent::weights::Corner;
 use crate::recurrent::{GRU, has};
 use cuda_std::prelude::*;
+use cuda_std::warpgroup;
 
 /// The barrier at which sums are there.
 pub(super) const FULL: u32 = 1;
@@ -31,6 +36,11 @@ pub(super) const EMPTY: u32 = 2;
 pub(super) const FETCHED: u32 = 3;
 /// The barrier at which the block's own h has been sent.
 pub(super) const SENT: u32 = 4;
+
+/// Registers of a thread that multiplies, and of one that does gates, where they are dealt out: a block of 384 threads has 168 each.
+const MANY_REGISTERS: u32 = 208;
+/// See [`MANY_REGISTERS`].
+const FEW_REGISTERS: u32 = 88;
 
 /// Threads of a block.
 pub(super) const THREADS: u32 = WARPS * warp::SIZE + OWNERS;
@@ -46,6 +56,8 @@ pub struct HalfForm {
     pub pairs: usize,
     /// Chunks of a tile, of all tiles' in turn, that registers hold.
     pub held: usize,
+    /// Sub-batches of a turn.
+    pub span: usize,
 }
 
 impl HalfForm {
@@ -76,9 +88,9 @@ impl Layout {
     /// Sums first.
     #[inline(always)]
     pub const fn new(of: HalfForm, subs: u32) -> Layout {
-        let weights = WARPS * of.tiles as u32 * warp::SIZE * 16;
+        let weights = WARPS * (of.span * of.tiles) as u32 * warp::SIZE * 16;
         let gx = weights + rest_bytes(of.tiles, of.pairs, of.held);
-        let h = gx + inputs::elements(of.gates, of.units()) * 2;
+        let h = gx + inputs::elements(of.gates, of.units(), of.span) * 2;
         let state = subs * COLUMNS * of.units() * 4;
         let c = h + state;
         let lengths = c + if of.gates == GRU { 0 } else { state };
@@ -100,6 +112,58 @@ pub(super) struct Operands<T> {
     pub gh: GlobalMut<T>,
     pub cells: GlobalMut<T>,
     pub exchange: GlobalMut<u32>,
+}
+
+/// Runs the sequence. `GROWS` is whether the warps that multiply get registers of those that do gates.
+///
+/// # Safety
+/// As [`sequence()`](fn@sequence).
+#[inline(always)]
+unsafe fn run<
+    T: Half,
+    const GATES: usize,
+    const TILES: usize,
+    const PAIRS: usize,
+    const HELD: usize,
+    const ROUND: usize,
+    const SPAN: usize,
+    const GROWS: bool,
+>(
+    weight: Global<T>,
+    of: Operands<T>,
+    fault: GlobalMut<u64>,
+    p: Sequence,
+) {
+    let form = const { HalfForm { gates: GATES, tiles: TILES, pairs: PAIRS, held: HELD, span: SPAN } };
+    let layout = Layout::new(form, p.subs);
+    // SAFETY: the caller's contract, and what the two say of one another.
+    unsafe {
+        if warp::warp_id() < WARPS {
+            if const { GROWS } {
+                warpgroup::grow_registers::<MANY_REGISTERS>();
+            }
+            let corner = Corner {
+                unit: thread::block_idx_x() * form.units(),
+                k: warp::warp_id() * PAIRS as u32 * crate::recurrent::exchange::CHUNK,
+                hidden: p.hidden,
+                weight_row: p.weight_row,
+            };
+            let exchange = of.exchange;
+            multiply::<T, GATES, TILES, PAIRS, HELD, ROUND, SPAN>(
+                weight, corner, exchange, fault, &p, layout,
+            );
+        } else {
+            if const { GROWS } {
+                warpgroup::shrink_registers::<FEW_REGISTERS>();
+            }
+            match (const { rows_of(units(GATES, TILES), SPAN) }, p.has & has::KEPT != 0) {
+                (1, false) => gates::<T, GATES, TILES, SPAN, 1, false>(of, &p, layout),
+                (1, true) => gates::<T, GATES, TILES, SPAN, 1, true>(of, &p, layout),
+                (_, false) => gates::<T, GATES, TILES, SPAN, 2, false>(of, &p, layout),
+                (_, true) => gates::<T, GATES, TILES, SPAN, 2, true>(of, &p, layout),
+            };
+        }
+    }
 }
 
 /// Runs the sequence. gx is `[steps, batch, GATES·hidden]` and contiguous, like h0 and c0; weight is `[GATES·hidden, hidden]`.
@@ -148,26 +212,52 @@ pub unsafe fn sequence<
     fault: GlobalMut<u64>,
     p: Sequence,
 ) {
-    let form = const { HalfForm { gates: GATES, tiles: TILES, pairs: PAIRS, held: HELD } };
-    let layout = Layout::new(form, p.subs);
-    // SAFETY: the caller's contract, and what the two say of one another.
-    unsafe {
-        if warp::warp_id() < WARPS {
-            let corner = Corner {
-                unit: thread::block_idx_x() * form.units(),
-                k: warp::warp_id() * PAIRS as u32 * crate::recurrent::exchange::CHUNK,
-                hidden: p.hidden,
-                weight_row: p.weight_row,
-            };
-            multiply::<T, GATES, TILES, PAIRS, HELD, ROUND>(weight, corner, exchange, fault, &p, layout);
-        } else {
-            let of = Operands { gx, bias, h0, c0, lengths, y, h_n, c_n, gh, cells, exchange };
-            match (const { rows_of(units(GATES, TILES)) }, p.has & has::KEPT != 0) {
-                (1, false) => gates::<T, GATES, TILES, 1, false>(of, &p, layout),
-                (1, true) => gates::<T, GATES, TILES, 1, true>(of, &p, layout),
-                (_, false) => gates::<T, GATES, TILES, 2, false>(of, &p, layout),
-                (_, true) => gates::<T, GATES, TILES, 2, true>(of, &p, layout),
-            };
-        }
-    }
+    let of = Operands { gx, bias, h0, c0, lengths, y, h_n, c_n, gh, cells, exchange };
+    // SAFETY: the caller's contract.
+    unsafe { run::<T, GATES, TILES, PAIRS, HELD, ROUND, 1, false>(weight, of, fault, p) }
+}
+
+/// [`sequence()`](fn@sequence) of more than 512 units.
+///
+/// # Safety
+/// As there; groups have a multiple of `SPAN` sub-batches.
+#[kernel(
+    family = "recurrent_hopper",
+    requires = "sm_90a",
+    types = [f16, bf16],
+    instances = [
+        { GATES: 3, TILES: 6, PAIRS: 4, HELD: 18, ROUND: 4, SPAN: 1; threads: 384, min_blocks: 1 },
+        { GATES: 3, TILES: 3, PAIRS: 8, HELD: 8, ROUND: 4, SPAN: 2; threads: 384, min_blocks: 1 },
+        { GATES: 4, TILES: 4, PAIRS: 4, HELD: 12, ROUND: 4, SPAN: 2; threads: 384, min_blocks: 1 },
+        { GATES: 4, TILES: 4, PAIRS: 8, HELD: 11, ROUND: 4, SPAN: 2; threads: 384, min_blocks: 1 },
+    ],
+)]
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn sequence_hopper<
+    T: Half,
+    const GATES: usize,
+    const TILES: usize,
+    const PAIRS: usize,
+    const HELD: usize,
+    const ROUND: usize,
+    const SPAN: usize,
+>(
+    weight: Global<T>,
+    gx: Global<T>,
+    bias: Global<T>,
+    h0: Global<T>,
+    c0: Global<T>,
+    lengths: Global<i32>,
+    y: GlobalMut<T>,
+    h_n: GlobalMut<T>,
+    c_n: GlobalMut<T>,
+    gh: GlobalMut<T>,
+    cells: GlobalMut<T>,
+    exchange: GlobalMut<u32>,
+    fault: GlobalMut<u64>,
+    p: Sequence,
+) {
+    let of = Operands { gx, bias, h0, c0, lengths, y, h_n, c_n, gh, cells, exchange };
+    // SAFETY: the caller's contract.
+    unsafe { run::<T, GATES, TILES, PAIRS, HELD, ROUND, SPAN, true>(weight, of, fault, p) }
 }

@@ -5,8 +5,10 @@ use crate::recurrent::exchange::COLUMNS;
 use crate::recurrent::has;
 use cuda_std::prelude::*;
 
-/// Sub-batches that gx is fetched ahead: memory takes longer than one.
-pub const AHEAD: u32 = 3;
+/// Turns of so many sub-batches that gx is fetched ahead: memory takes longer than one.
+const fn ahead(span: usize) -> u32 {
+    if span == 1 { 3 } else { 2 }
+}
 
 /// Elements from a row of a buffer to the next: whole packs, and threads of a warp read other banks in each row.
 const fn row_of(units: u32) -> u32 {
@@ -14,27 +16,34 @@ const fn row_of(units: u32) -> u32 {
 }
 
 /// Elements of all buffers.
-pub const fn elements(gates: usize, units: u32) -> u32 {
-    (AHEAD + 1) * gates as u32 * COLUMNS * row_of(units)
+pub const fn elements(gates: usize, units: u32, span: usize) -> u32 {
+    (ahead(span) + 1) * gates as u32 * span as u32 * COLUMNS * row_of(units)
 }
 
-/// Buffers in shared memory, each of all gates and rows of a sub-batch, and which are next.
+/// Buffers in shared memory, each of all gates and rows of a turn, `SPAN` sub-batches, and which are next.
 #[derive(Clone, Copy)]
-pub struct Inputs<'a, T, const GATES: usize, const TILES: usize> {
+pub struct Inputs<'a, T, const GATES: usize, const TILES: usize, const SPAN: usize> {
     gx: Global<T>,
     buffers: Shared<T>,
     p: &'a Sequence,
     /// Among the threads that do gates.
     thread: u32,
-    /// Step and sub-batch to be fetched next, and where to.
+    /// Step and first sub-batch to be fetched next, and where to.
     next: (u32, u32),
     target: u32,
     /// The buffer to be read.
     present: u32,
 }
 
-impl<'a, T: Half, const GATES: usize, const TILES: usize> Inputs<'a, T, GATES, TILES> {
-    /// With the first sub-batches on their way.
+impl<'a, T: Half, const GATES: usize, const TILES: usize, const SPAN: usize>
+    Inputs<'a, T, GATES, TILES, SPAN>
+{
+    /// The last buffer.
+    const LAST: u32 = ahead(SPAN);
+    /// Rows of a turn.
+    const ROWS: u32 = SPAN as u32 * COLUMNS;
+
+    /// With the first turns on their way.
     ///
     /// # Safety
     /// As [`Self::fetch`]; the launch gives [`elements`] from byte `first` on.
@@ -42,9 +51,9 @@ impl<'a, T: Half, const GATES: usize, const TILES: usize> Inputs<'a, T, GATES, T
     pub unsafe fn new(gx: Global<T>, p: &'a Sequence, thread: u32, first: u32) -> Self {
         // SAFETY: the caller's contract.
         unsafe {
-            let buffers = Shared::dynamic(first, const { elements(GATES, units(GATES, TILES)) });
+            let buffers = Shared::dynamic(first, const { elements(GATES, units(GATES, TILES), SPAN) });
             let mut inputs = Inputs { gx, buffers, p, thread, next: (0, 0), target: 0, present: 0 };
-            while inputs.target < AHEAD {
+            while inputs.target < Self::LAST {
                 inputs.fetch();
             }
             inputs
@@ -53,15 +62,15 @@ impl<'a, T: Half, const GATES: usize, const TILES: usize> Inputs<'a, T, GATES, T
 
     #[inline(always)]
     fn place(buffer: u32, gate: u32, column: u32) -> u32 {
-        ((buffer * GATES as u32 + gate) * COLUMNS + column) * row_of(units(GATES, TILES))
+        ((buffer * GATES as u32 + gate) * Self::ROWS + column) * row_of(units(GATES, TILES))
     }
 
-    /// Starts to fetch the next sub-batch, a pack a thread or a word of each gate, as a group of copies; behind the last step an
+    /// Starts to fetch the next turn, a pack a thread or a word of each gate, as a group of copies; behind the last step an
     /// empty group.
     ///
     /// # Safety
     /// gx is as [`sequence()`](fn@super::sequence) says, and in whole packs where `p` has that; all threads that do gates call, and have
-    /// read the sub-batch before the present one.
+    /// read the turn before the present one.
     #[inline(always)]
     pub unsafe fn fetch(&mut self) {
         let (units, p) = (const { units(GATES, TILES) }, self.p);
@@ -81,8 +90,8 @@ impl<'a, T: Half, const GATES: usize, const TILES: usize> Inputs<'a, T, GATES, T
             unsafe {
                 if p.has & has::PACKS != 0 {
                     let packs = units / 8;
-                    let (unit, column) = (self.thread % packs * 8, self.thread / packs % COLUMNS);
-                    let gate = self.thread / packs / COLUMNS;
+                    let (unit, column) = (self.thread % packs * 8, self.thread / packs % Self::ROWS);
+                    let gate = self.thread / packs / Self::ROWS;
                     if gate < GATES as u32 {
                         let (to, from) = (to(column, gate, unit), from(column, gate, unit));
                         self.buffers.copy_16_async(to, self.gx, from, exists(column, unit));
@@ -90,7 +99,7 @@ impl<'a, T: Half, const GATES: usize, const TILES: usize> Inputs<'a, T, GATES, T
                 } else {
                     let words = units / 2;
                     let (unit, column) = (self.thread % words * 2, self.thread / words);
-                    if column < COLUMNS {
+                    if column < Self::ROWS {
                         for gate in 0..GATES as u32 {
                             let (to, from) = (to(column, gate, unit), from(column, gate, unit));
                             self.buffers.copy_4_async(to, self.gx, from, exists(column, unit));
@@ -100,14 +109,19 @@ impl<'a, T: Half, const GATES: usize, const TILES: usize> Inputs<'a, T, GATES, T
             }
         }
         async_copy::commit();
-        self.next = if sub + 1 == p.subs { (step + 1, 0) } else { (step, sub + 1) };
-        self.target = if self.target == AHEAD { 0 } else { self.target + 1 };
+        self.next = if sub + (SPAN as u32) == p.subs { (step + 1, 0) } else { (step, sub + SPAN as u32) };
+        self.target = if self.target == Self::LAST { 0 } else { self.target + 1 };
     }
 
-    /// Waits for what this thread has fetched of the present sub-batch; the other threads' is behind a barrier.
+    /// Waits for what this thread has fetched of the present turn; the other threads' is behind a barrier.
     #[inline(always)]
     pub fn wait(&self) {
-        async_copy::wait::<{ AHEAD - 1 }>();
+        // Of turns ahead, all but the next.
+        if const { SPAN == 1 } {
+            async_copy::wait::<{ ahead(1) - 1 }>();
+        } else {
+            async_copy::wait::<{ ahead(2) - 1 }>();
+        }
     }
 
     /// All gates of a row and a unit of the block.
@@ -125,9 +139,9 @@ impl<'a, T: Half, const GATES: usize, const TILES: usize> Inputs<'a, T, GATES, T
         gates
     }
 
-    /// Is done with the present sub-batch.
+    /// Is done with the present turn.
     #[inline(always)]
     pub fn advance(&mut self) {
-        self.present = if self.present == AHEAD { 0 } else { self.present + 1 };
+        self.present = if self.present == Self::LAST { 0 } else { self.present + 1 };
     }
 }

@@ -69,10 +69,15 @@ pub(in crate::recurrent) fn total(part: impl Fn(u32) -> f32) -> f32 {
     (two(0) + two(2)) + (two(4) + two(6))
 }
 
-/// Has the thread's words poisoned, by `poison(slot, sub)`, of the slots that became free in the last period: those up to two
+/// Has the thread's words poisoned, by `poison(slot, sub)` for every `span`-th sub-batch, of the slots that became free in the last period: those up to two
 /// before `slot`. Whoever has received all of the slot before has seen all blocks past the one before that.
 #[inline(always)]
-pub(in crate::recurrent) fn clean(p: &Sequence, slot: u32, step: u32, poison: impl Fn(u32, u32)) {
+pub(in crate::recurrent) fn clean(
+    p: &Sequence,
+    (slot, step): (u32, u32),
+    span: u32,
+    poison: impl Fn(u32, u32),
+) {
     let mut back = 2;
     while back < p.ring.period + 2 {
         let free = if slot >= back { slot - back } else { slot + p.ring.slots - back };
@@ -81,7 +86,7 @@ pub(in crate::recurrent) fn clean(p: &Sequence, slot: u32, step: u32, poison: im
             if step >= back {
                 poison(free, sub);
             }
-            sub += 1;
+            sub += span;
         }
         back += 1;
     }
