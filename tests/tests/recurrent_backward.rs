@@ -238,6 +238,26 @@ on_each_device! {
         Ok(())
     }
 
+    /// Of an LSTM, whose steps begin with what y has; in both directions, and by rows that are far apart.
+    fn states_may_begin_at_zero(device: &Device) -> Result<()> {
+        for (i, dtype) in DTYPES.into_iter().enumerate() {
+            for bidirectional in [false, true] {
+                let shape = Shape { initial: false, bidirectional, layers: 2, ..Shape::new(RecurrentKind::Lstm, dtype, [4, 3, 5, 8]) };
+                for batch_first in [false, true] {
+                    let network = Network::random(device, Shape { batch_first, ..shape }, i as u64)?;
+                    for choice in [Choice::Block, Choice::Persistent, Choice::Streamed, Choice::Steps] {
+                        if choice == Choice::Streamed && device.info().is_some_and(|info| info.arch != (9, 0)) {
+                            continue;
+                        }
+                        let upstream = Upstream { dy: Some(&network.dy), ..Upstream::default() };
+                        check(&network, &upstream, Some(choice))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn without_gradients_of_results_all_are_0(device: &Device) -> Result<()> {
         let network = Network::random(device, Shape::new(RecurrentKind::Gru, DType::F32, [3, 2, 2, 4]), 3)?;
         check(&network, &Upstream::default(), None)

@@ -77,12 +77,17 @@ fn typed<T: Number>(
     let uninit = |shape: &[usize]| Tensor::uninit(device, dtype, shape);
     let all = [steps, batch, rows];
 
-    let before = previous::<T>(layer, y)?;
-    let flat = before.reshape(&[steps * batch, hidden])?;
+    let starts = match kept.and_then(|kept| kept.c.as_ref()) {
+        Some(cells) => Starts::of_results(layer, y, cells)?,
+        None => None,
+    };
+    let starts = starts.map_or_else(|| Starts::laid_out::<T>(layer, y), Ok)?;
+    let before = &starts.all;
     let tf32 = layer.tf32;
     let again = || {
         let with_bias = Linear { bias: layer.weights.b_hh, tf32, ..Linear::default() };
         let gx = layer.gx()?;
+        let flat = before.reshape(&[steps * batch, hidden])?;
         let gh = ops::linear(&flat, layer.weights.w_hh, &with_bias)?.reshape(&all)?;
         let c = if is_lstm { Some(uninit(&[steps, batch, hidden])?) } else { None };
         if let Some(c) = &c {
@@ -105,7 +110,7 @@ fn typed<T: Number>(
     let walked = Walked {
         gx: &gx,
         gh: &gh,
-        h: &before,
+        h: before,
         c: cells.as_ref(),
         dy: dy.as_ref(),
         dgx: &dgx,
@@ -143,7 +148,9 @@ fn typed<T: Number>(
         _ => Some(bias_gradient(&dgh)?),
     };
     let dw_ih = weight(&dgx, &layer.rows()?)?;
-    let weights = LayerGradients { dw_ih, dw_hh: weight(&dgh, &flat)?, db_ih, db_hh };
+    let [first, last] = starts.of_steps.map(|step| step * batch);
+    let dw_hh = weight(&dgh.narrow(0, first, last - first)?, &starts.rows)?;
+    let weights = LayerGradients { dw_ih, dw_hh, db_ih, db_hh };
     Ok(Gradients { dx: dx.reshape(layer.x.shape())?, dh, dc, weights })
 }
 
@@ -196,6 +203,37 @@ fn walk(layer: &Layer, y: Option<&Tensor>, has: u32, width: usize) -> Result<Wal
         y_time: y.map_or(0, |y| y.strides()[0] as i64),
         y_row: y.map_or(0, |y| y.strides()[1] as i64),
     })
+}
+
+/// The h that steps began with.
+struct Starts {
+    /// `[T, B, H]`: of all steps; of an LSTM, whose walk has no use for them, anything.
+    all: Tensor,
+    /// `[steps·B, H]`: of those times whose h is not zero.
+    rows: Tensor,
+    /// The first of these, and the one behind the last.
+    of_steps: [usize; 2],
+}
+
+impl Starts {
+    fn laid_out<T: Number>(layer: &Layer, y: &Tensor) -> Result<Starts> {
+        let [steps, batch, hidden] = layer.extents();
+        let all = previous::<T>(layer, y)?;
+        let rows = all.reshape(&[steps * batch, hidden])?;
+        Ok(Starts { all, rows, of_steps: [0, steps] })
+    }
+
+    /// As they lie in y, where each step but the first begins with what the one before it gave.
+    fn of_results(layer: &Layer, y: &Tensor, cells: &Tensor) -> Result<Option<Starts>> {
+        let [steps, batch, hidden] = layer.extents();
+        let rows_follow = y.strides()[0] == batch as isize * y.strides()[1];
+        if steps < 2 || layer.h0.is_some() || layer.lengths.is_some() || !rows_follow {
+            return Ok(None);
+        }
+        let (first, of_steps) = if layer.reverse { (1, [0, steps - 1]) } else { (0, [1, steps]) };
+        let rows = y.narrow(0, first, steps - 1)?.reshape(&[(steps - 1) * batch, hidden])?;
+        Ok(Some(Starts { all: cells.clone(), rows, of_steps }))
+    }
 }
 
 /// The h that each step began with, `[T, B, H]`.
