@@ -43,7 +43,10 @@ pub unsafe fn gates<
     // neighbours of these numbers are a thread's.
     let me = thread::thread_idx_x() - WARPS * warp::SIZE;
     let span = SPAN as u32;
-    let (of_turn, number) = (me * ROWS as u32 / (COLUMNS * units), me * ROWS as u32 % (COLUMNS * units));
+    let number = me * ROWS as u32;
+    let of_one = COLUMNS * units;
+    let (of_turn, number) =
+        if const { SPAN == 1 } { (0, number) } else { (number / of_one, number % of_one) };
     let (below, pair, row, tile) = (number / 2 % 2, number / 4 % 4, number / 16 % 8, number / 128);
     let first_unit = thread::block_idx_x() * units;
     let unit = first_unit + tile * 16 + below * 8 + row;
@@ -82,7 +85,8 @@ pub unsafe fn gates<
         }
 
         // An exchange has fewer than 2^32 words.
-        let own_word = unit / CHUNK * CHUNK_WORDS + word_column % COLUMNS * (CHUNK / 2) + unit % CHUNK / 2;
+        let own_word =
+            unit / CHUNK * CHUNK_WORDS + word_column % COLUMNS * (CHUNK / 2) + unit % CHUNK / 2;
         let word_at = |slot: u32, sub: u32| {
             let group = slot * thread::grid_dim_y() + thread::block_idx_y();
             ((group * p.subs + sub + of_turn) * p.ring.words + own_word) as usize
