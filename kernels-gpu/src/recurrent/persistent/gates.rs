@@ -85,8 +85,7 @@ pub unsafe fn gates<
         }
 
         // An exchange has fewer than 2^32 words.
-        let own_word =
-            unit / CHUNK * CHUNK_WORDS + word_column % COLUMNS * (CHUNK / 2) + unit % CHUNK / 2;
+        let own_word = unit / CHUNK * CHUNK_WORDS + word_column % COLUMNS * (CHUNK / 2) + unit % CHUNK / 2;
         let word_at = |slot: u32, sub: u32| {
             let group = slot * thread::grid_dim_y() + thread::block_idx_y();
             ((group * p.subs + sub + of_turn) * p.ring.words + own_word) as usize
