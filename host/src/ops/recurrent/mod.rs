@@ -11,6 +11,7 @@ mod backward;
 mod block;
 mod cell;
 mod cell_clusters;
+mod forms;
 mod fused;
 mod layer;
 mod persistent;

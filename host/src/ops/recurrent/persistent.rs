@@ -1,8 +1,9 @@
 //! All steps in one launch, of blocks that wait for one another; forward and backward.
 
 use super::backward::Walked;
+use super::forms::half_sequences;
 use super::layer::{Layer, Results};
-use super::plan::{PATIENCE, Plan, half_sequences};
+use super::plan::{PATIENCE, Plan};
 use super::{Kind, dense};
 use crate::device::Device;
 use crate::dtype::{DType, Element};

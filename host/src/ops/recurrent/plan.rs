@@ -3,19 +3,12 @@
 use std::fmt;
 
 use super::Kind;
+use super::forms::{Held, Spread, back_forms};
 use super::problem::Problem;
 use super::tiling::{Tiling, padded};
 use crate::device::Device;
 use crate::dtype::DType;
-use cuda_std::f16;
-use cuda_std::kernel::Kernel;
-use kernels_gpu::recurrent::{
-    BLOCK_UNITS, BackForm, CHUNK, CHUNK_WORDS, COLUMNS, FLOAT_UNITS, Form, HalfForm, PACK_UNITS, PARTS,
-    TERMS, WARPS, WORDS, block_backward, block_backward_f32, block_backward_f32_shared_bytes,
-    block_backward_f32_units, block_backward_shared_bytes, block_sequence, block_sequence_f32,
-    block_sequence_f32_shared_bytes, block_sequence_shared_bytes, sequence, sequence_back, sequence_back_f32,
-    sequence_f32, sequence_hopper,
-};
+use kernels_gpu::recurrent::{BackForm, CHUNK, CHUNK_WORDS, COLUMNS, TERMS, WARPS, WORDS};
 
 /// A way of running a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,127 +66,9 @@ pub struct Plan {
     pub(super) tiling: Option<Tiling>,
 }
 
-/// A kernel whose blocks hold all weights.
-struct Held {
-    gates: usize,
-    /// The most hidden units.
-    units: usize,
-    /// Rows of a block.
-    rows: usize,
-    shared_bytes: u32,
-}
-
-impl Held {
-    fn half<A>(kernel: &Kernel<A>) -> Held {
-        let [gates, pairs, rows] = ["GATES", "PAIRS", "ROWS"].map(|name| kernel.constant(name));
-        let units = (CHUNK as usize * pairs).min(BLOCK_UNITS as usize);
-        Held { gates, units, rows, shared_bytes: block_sequence_shared_bytes(pairs, rows) }
-    }
-
-    fn half_back<A>(kernel: &Kernel<A>) -> Held {
-        let pairs = kernel.constant("PAIRS");
-        let of = Held::half(kernel);
-        Held { shared_bytes: block_backward_shared_bytes(of.gates, pairs, of.rows), ..of }
-    }
-
-    fn float<A>(kernel: &Kernel<A>, rows: usize) -> Held {
-        let [gates, packs, held] = ["GATES", "PACKS", "HELD"].map(|name| kernel.constant(name));
-        let units = (PACK_UNITS as usize * packs).min(FLOAT_UNITS as usize);
-        Held { gates, units, rows, shared_bytes: block_sequence_f32_shared_bytes(gates, packs, held, rows) }
-    }
-
-    fn float_back<A>(kernel: &Kernel<A>) -> Held {
-        let [gates, packs, held] = ["GATES", "PACKS", "HELD"].map(|name| kernel.constant(name));
-        let units = block_backward_f32_units(gates, packs) as usize;
-        Held { gates, units, rows: 1, shared_bytes: block_backward_f32_shared_bytes(gates, packs, held) }
-    }
-}
-
-/// A kernel that spreads the weights over blocks.
-struct Spread {
-    gates: usize,
-    /// Hidden units of a block.
-    units: usize,
-    /// Chunks of columns of a warp.
-    pairs: usize,
-    /// Parts in which numbers are multiplied.
-    parts: usize,
-    /// Sub-batches of a turn, of which a group has whole ones.
-    span: usize,
-    /// Whether it takes Hopper's instructions.
-    warpgroups: bool,
-    /// For so many sub-batches.
-    shared_bytes: Box<dyn Fn(u32) -> u32>,
-}
-
-impl Spread {
-    fn half<A>(kernel: &Kernel<A>, warpgroups: bool) -> Spread {
-        let span = if warpgroups { kernel.constant("SPAN") } else { 1 };
-        let [gates, tiles, pairs, held] = constants(kernel);
-        let form = HalfForm { gates, tiles, pairs, held, span };
-        let shared_bytes = Box::new(move |subs| form.shared_bytes(subs));
-        Spread { gates, units: form.units() as usize, pairs, parts: 1, span, warpgroups, shared_bytes }
-    }
-
-    /// Those of a type, in the order of [`half_sequences`]. Instances of both 16-bit types are alike.
-    fn all(dtype: DType) -> Vec<Spread> {
-        match dtype {
-            DType::F32 => sequence_f32::kernels::<f32>().iter().map(Spread::float).collect(),
-            _ => {
-                let common = sequence::kernels::<f16>().iter().map(|of| Spread::half(of, false));
-                common
-                    .chain(sequence_hopper::kernels::<f16>().iter().map(|of| Spread::half(of, true)))
-                    .collect()
-            }
-        }
-    }
-
-    /// Columns of all warps.
-    fn columns(&self) -> usize {
-        self.pairs * (WARPS * CHUNK) as usize
-    }
-
-    /// Blocks that share so many units.
-    fn blocks(&self, hidden: usize) -> usize {
-        hidden.div_ceil(self.units)
-    }
-
-    fn float<A>(kernel: &Kernel<A>) -> Spread {
-        let [gates, tiles, pairs, held] = constants(kernel);
-        let form = Form { gates, tiles, pairs, held };
-        let shared_bytes = Box::new(move |subs| form.shared_bytes(subs));
-        Spread {
-            gates,
-            units: form.units() as usize,
-            pairs,
-            parts: PARTS,
-            span: 1,
-            warpgroups: false,
-            shared_bytes,
-        }
-    }
-}
-
 /// Sub-batches of a group of so many.
 fn sub_batches(batch: usize, groups: usize) -> usize {
     batch.div_ceil(COLUMNS as usize).max(1).div_ceil(groups)
-}
-
-/// Gates, tiles, chunks of columns, and how much of the weights registers hold.
-fn constants<A>(kernel: &Kernel<A>) -> [usize; 4] {
-    ["GATES", "TILES", "PAIRS", "HELD"].map(|name| kernel.constant(name))
-}
-
-/// What an instance for the gradient is made of.
-fn form_back<A>(kernel: &Kernel<A>, size: usize) -> BackForm {
-    let [gates, tiles, pairs, held] = constants(kernel);
-    BackForm { gates, tiles, pairs, held, size }
-}
-
-/// The kernels that spread 16-bit weights over blocks.
-pub(super) fn half_sequences<T: sequence::Instances + sequence_hopper::Instances>()
--> Vec<&'static Kernel<sequence::Args<T>>> {
-    sequence::kernels::<T>().iter().chain(sequence_hopper::kernels::<T>()).collect()
 }
 
 const NO_ROOM: &str = "the recurrent weights do not fit on chip";
@@ -279,13 +154,7 @@ impl Plan {
 
     /// Every block holds all weights, and has rows of its own.
     fn block(problem: &Problem, target: Target) -> Plan {
-        // Instances of both 16-bit types are alike.
-        let (floats, halves) = (block_sequence_f32::kernels::<f32>(), block_sequence::kernels::<f16>());
-        let kernels: Vec<Held> = match problem.dtype {
-            DType::F32 => floats.iter().map(|of| Held::float(of, of.constant("ROWS"))).collect(),
-            _ => halves.iter().map(Held::half).collect(),
-        };
-        Plan::of_block(problem, target, &kernels)
+        Plan::of_block(problem, target, &Held::all(problem.dtype))
     }
 
     /// The gradient: the first way that can serve.
@@ -305,12 +174,7 @@ impl Plan {
 
     /// The gradient: every block holds all weights.
     fn block_back(problem: &Problem, target: Target) -> Plan {
-        let (floats, halves) = (block_backward_f32::kernels::<f32>(), block_backward::kernels::<f16>());
-        let kernels: Vec<Held> = match problem.dtype {
-            DType::F32 => floats.iter().map(Held::float_back).collect(),
-            _ => halves.iter().map(Held::half_back).collect(),
-        };
-        Plan::of_block(problem, target, &kernels)
+        Plan::of_block(problem, target, &Held::all_back(problem.dtype))
     }
 
     /// With one of the kernels, in groups of growing weights: of the smallest that fit the one with the fewest rows a block, or
@@ -397,10 +261,7 @@ impl Plan {
         if let Some(reason) = not_spread(hidden, dtype) {
             return Plan::steps(reason);
         }
-        let forms: Vec<BackForm> = match dtype {
-            DType::F32 => sequence_back_f32::kernels::<f32>().iter().map(|of| form_back(of, 4)).collect(),
-            _ => sequence_back::kernels::<f16>().iter().map(|of| form_back(of, 2)).collect(),
-        };
+        let forms = back_forms(dtype);
         // Units of a chunk; blocks own whole chunks.
         let chunk = WORDS as usize * 4 / dtype.size();
         let owned = |of: &BackForm| hidden.next_multiple_of(chunk.max(of.units() as usize));

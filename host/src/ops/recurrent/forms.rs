@@ -1,0 +1,155 @@
+//! The kernels of whole sequences, and what each has room for.
+
+use crate::dtype::DType;
+use cuda_std::f16;
+use cuda_std::kernel::Kernel;
+use kernels_gpu::recurrent::{
+    BLOCK_UNITS, BackForm, CHUNK, FLOAT_UNITS, Form, HalfForm, PACK_UNITS, PARTS, WARPS, block_backward,
+    block_backward_f32, block_backward_f32_shared_bytes, block_backward_f32_units,
+    block_backward_shared_bytes, block_sequence, block_sequence_f32, block_sequence_f32_shared_bytes,
+    block_sequence_shared_bytes, sequence, sequence_back, sequence_back_f32, sequence_f32, sequence_hopper,
+};
+
+/// A kernel whose blocks hold all weights.
+pub struct Held {
+    pub gates: usize,
+    /// The most hidden units.
+    pub units: usize,
+    /// Rows of a block.
+    pub rows: usize,
+    pub shared_bytes: u32,
+}
+
+impl Held {
+    /// Those of a type. Instances of both 16-bit types are alike.
+    pub fn all(dtype: DType) -> Vec<Held> {
+        let (floats, halves) = (block_sequence_f32::kernels::<f32>(), block_sequence::kernels::<f16>());
+        match dtype {
+            DType::F32 => floats.iter().map(|of| Held::float(of, of.constant("ROWS"))).collect(),
+            _ => halves.iter().map(Held::half).collect(),
+        }
+    }
+
+    /// Those for the gradient.
+    pub fn all_back(dtype: DType) -> Vec<Held> {
+        let (floats, halves) = (block_backward_f32::kernels::<f32>(), block_backward::kernels::<f16>());
+        match dtype {
+            DType::F32 => floats.iter().map(Held::float_back).collect(),
+            _ => halves.iter().map(Held::half_back).collect(),
+        }
+    }
+
+    fn half<A>(kernel: &Kernel<A>) -> Held {
+        let [gates, pairs, rows] = ["GATES", "PAIRS", "ROWS"].map(|name| kernel.constant(name));
+        let units = (CHUNK as usize * pairs).min(BLOCK_UNITS as usize);
+        Held { gates, units, rows, shared_bytes: block_sequence_shared_bytes(pairs, rows) }
+    }
+
+    fn half_back<A>(kernel: &Kernel<A>) -> Held {
+        let pairs = kernel.constant("PAIRS");
+        let of = Held::half(kernel);
+        Held { shared_bytes: block_backward_shared_bytes(of.gates, pairs, of.rows), ..of }
+    }
+
+    fn float<A>(kernel: &Kernel<A>, rows: usize) -> Held {
+        let [gates, packs, held] = ["GATES", "PACKS", "HELD"].map(|name| kernel.constant(name));
+        let units = (PACK_UNITS as usize * packs).min(FLOAT_UNITS as usize);
+        Held { gates, units, rows, shared_bytes: block_sequence_f32_shared_bytes(gates, packs, held, rows) }
+    }
+
+    fn float_back<A>(kernel: &Kernel<A>) -> Held {
+        let [gates, packs, held] = ["GATES", "PACKS", "HELD"].map(|name| kernel.constant(name));
+        let units = block_backward_f32_units(gates, packs) as usize;
+        Held { gates, units, rows: 1, shared_bytes: block_backward_f32_shared_bytes(gates, packs, held) }
+    }
+}
+
+/// A kernel that spreads the weights over blocks.
+pub struct Spread {
+    pub gates: usize,
+    /// Hidden units of a block.
+    pub units: usize,
+    /// Chunks of columns of a warp.
+    pub pairs: usize,
+    /// Parts in which numbers are multiplied.
+    pub parts: usize,
+    /// Sub-batches of a turn, of which a group has whole ones.
+    pub span: usize,
+    /// Whether it takes Hopper's instructions.
+    pub warpgroups: bool,
+    /// For so many sub-batches.
+    pub shared_bytes: Box<dyn Fn(u32) -> u32>,
+}
+
+impl Spread {
+    fn half<A>(kernel: &Kernel<A>, warpgroups: bool) -> Spread {
+        let span = if warpgroups { kernel.constant("SPAN") } else { 1 };
+        let [gates, tiles, pairs, held] = constants(kernel);
+        let form = HalfForm { gates, tiles, pairs, held, span };
+        let shared_bytes = Box::new(move |subs| form.shared_bytes(subs));
+        Spread { gates, units: form.units() as usize, pairs, parts: 1, span, warpgroups, shared_bytes }
+    }
+
+    /// Those of a type, in the order of [`half_sequences`]. Instances of both 16-bit types are alike.
+    pub fn all(dtype: DType) -> Vec<Spread> {
+        match dtype {
+            DType::F32 => sequence_f32::kernels::<f32>().iter().map(Spread::float).collect(),
+            _ => {
+                let common = sequence::kernels::<f16>().iter().map(|of| Spread::half(of, false));
+                common
+                    .chain(sequence_hopper::kernels::<f16>().iter().map(|of| Spread::half(of, true)))
+                    .collect()
+            }
+        }
+    }
+
+    /// Columns of all warps.
+    pub fn columns(&self) -> usize {
+        self.pairs * (WARPS * CHUNK) as usize
+    }
+
+    /// Blocks that share so many units.
+    pub fn blocks(&self, hidden: usize) -> usize {
+        hidden.div_ceil(self.units)
+    }
+
+    fn float<A>(kernel: &Kernel<A>) -> Spread {
+        let [gates, tiles, pairs, held] = constants(kernel);
+        let form = Form { gates, tiles, pairs, held };
+        let shared_bytes = Box::new(move |subs| form.shared_bytes(subs));
+        Spread {
+            gates,
+            units: form.units() as usize,
+            pairs,
+            parts: PARTS,
+            span: 1,
+            warpgroups: false,
+            shared_bytes,
+        }
+    }
+}
+
+/// Gates, tiles, chunks of columns, and how much of the weights registers hold.
+fn constants<A>(kernel: &Kernel<A>) -> [usize; 4] {
+    ["GATES", "TILES", "PAIRS", "HELD"].map(|name| kernel.constant(name))
+}
+
+/// What an instance for the gradient is made of.
+fn form_back<A>(kernel: &Kernel<A>, size: usize) -> BackForm {
+    let [gates, tiles, pairs, held] = constants(kernel);
+    BackForm { gates, tiles, pairs, held, size }
+}
+
+/// Those that spread the weights over blocks for the gradient.
+pub fn back_forms(dtype: DType) -> Vec<BackForm> {
+    match dtype {
+        DType::F32 => sequence_back_f32::kernels::<f32>().iter().map(|of| form_back(of, 4)).collect(),
+        _ => sequence_back::kernels::<f16>().iter().map(|of| form_back(of, 2)).collect(),
+    }
+}
+
+/// The kernels that spread 16-bit weights over blocks.
+pub fn half_sequences<T: sequence::Instances + sequence_hopper::Instances>()
+-> Vec<&'static Kernel<sequence::Args<T>>> {
+    sequence::kernels::<T>().iter().chain(sequence_hopper::kernels::<T>()).collect()
+}
