@@ -90,7 +90,7 @@ impl Spread {
         Spread { gates, units: form.units() as usize, pairs, parts: 1, span, warpgroups, shared_bytes }
     }
 
-    /// Those of a type, in the order of [`half_sequences`]. Instances of both 16-bit types are alike.
+    /// Those of a type, of 16 bits those of all architectures first: see [`half_sequence`]. Instances of both 16-bit types are alike.
     pub fn all(dtype: DType) -> Vec<Spread> {
         match dtype {
             DType::F32 => sequence_f32::kernels::<f32>().iter().map(Spread::float).collect(),
@@ -148,8 +148,10 @@ pub fn back_forms(dtype: DType) -> Vec<BackForm> {
     }
 }
 
-/// The kernels that spread 16-bit weights over blocks.
-pub fn half_sequences<T: sequence::Instances + sequence_hopper::Instances>()
--> Vec<&'static Kernel<sequence::Args<T>>> {
-    sequence::kernels::<T>().iter().chain(sequence_hopper::kernels::<T>()).collect()
+/// A kernel that spreads 16-bit weights over blocks, by its place in [`Spread::all`].
+pub fn half_sequence<T: sequence::Instances + sequence_hopper::Instances>(
+    index: usize,
+) -> &'static Kernel<sequence::Args<T>> {
+    let mut all = sequence::kernels::<T>().iter().chain(sequence_hopper::kernels::<T>());
+    all.nth(index).expect("plans take places of this list")
 }

@@ -1,7 +1,7 @@
 //! All steps in one launch, of blocks that wait for one another; forward and backward.
 
 use super::backward::Walked;
-use super::forms::half_sequences;
+use super::forms::half_sequence;
 use super::layer::{Layer, Results};
 use super::plan::{PATIENCE, Plan};
 use super::{Kind, dense};
@@ -31,11 +31,11 @@ fn patiently(patience: u32, layer: &Layer, plan: &Plan, gx: &Tensor, results: Re
             typed::<f32>(patience, kernel, layer, plan, gx, results)
         }
         DType::F16 => {
-            let kernel = half_sequences::<half::f16>()[plan.index];
+            let kernel = half_sequence::<half::f16>(plan.index);
             typed::<half::f16>(patience, kernel, layer, plan, gx, results)
         }
         _ => {
-            let kernel = half_sequences::<half::bf16>()[plan.index];
+            let kernel = half_sequence::<half::bf16>(plan.index);
             typed::<half::bf16>(patience, kernel, layer, plan, gx, results)
         }
     }

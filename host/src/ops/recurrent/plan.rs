@@ -66,9 +66,9 @@ pub struct Plan {
     pub(super) tiling: Option<Tiling>,
 }
 
-/// Sub-batches of a group of so many.
-fn sub_batches(batch: usize, groups: usize) -> usize {
-    batch.div_ceil(COLUMNS as usize).max(1).div_ceil(groups)
+/// Sub-batches of eight rows.
+fn sub_batches(batch: usize) -> usize {
+    batch.div_ceil(COLUMNS as usize).max(1)
 }
 
 const NO_ROOM: &str = "the recurrent weights do not fit on chip";
@@ -216,7 +216,7 @@ impl Plan {
         let serves = |of: &Spread| {
             // A turn of sub-batches of which there are fewer would multiply for nothing.
             let groups = target.multiprocessors / of.blocks(hidden).max(1);
-            let few = of.span > 1 && groups > 0 && sub_batches(batch, groups) < of.span;
+            let few = of.span > 1 && groups > 0 && sub_batches(batch).div_ceil(groups) < of.span;
             of.gates == kind.gates()
                 && hidden <= of.columns()
                 && (target.warpgroups || !of.warpgroups)
@@ -329,13 +329,13 @@ impl Plan {
         if blocks > target.multiprocessors {
             return Plan::steps("the GPU has too few multiprocessors for the recurrent weights");
         }
-        let columns = batch.div_ceil(COLUMNS as usize).max(1);
-        let subs = sub_batches(batch, target.multiprocessors / blocks).next_multiple_of(span);
+        let all = sub_batches(batch);
+        let subs = all.div_ceil(target.multiprocessors / blocks).next_multiple_of(span);
         let shared_bytes = shared_bytes(subs.min(MOST_SUBS) as u32);
         if subs > MOST_SUBS || shared_bytes > target.shared_bytes {
             return Plan::steps("a batch so large keeps the GPU busy with the product of each step");
         }
-        let groups = columns.div_ceil(subs);
+        let groups = all.div_ceil(subs);
         let most = (EXCHANGE_BYTES / (groups * subs * words * 4)).clamp(SLOTS[0], SLOTS[1]);
         let slots = if steps <= most { steps.max(1) } else { 1 << most.ilog2() };
         Plan { groups, rows: subs * COLUMNS as usize, subs, slots, shared_bytes, ..self }
