@@ -4,7 +4,7 @@
 #[path = "../src/pointwise.rs"]
 mod pointwise;
 
-use kernels_gpu::embedding::{FEW, PIECE, TILE};
+use kernels_gpu::embedding::{FEW, MERGE_TILE};
 use pointwise::{Layout, ulp};
 use warpwright::ops::{self, Positions};
 use warpwright::{DType, Desc, Device, Result, Tensor, reference};
@@ -77,7 +77,7 @@ fn check(tokens: &Tensor, dy: &Tensor, wte: &Tensor, wpe: (&Tensor, usize), what
 on_each_device! {
     fn every_type_and_shape_gives_the_sums(device: &Device) -> Result<()> {
         let mut random = Random::new(310);
-        let (piece, few) = (PIECE as usize, FEW as usize);
+        let (tile, few) = (MERGE_TILE as usize, FEW as usize);
         // Sequences, steps, columns, rows of wte.
         let shapes = [
             (Text::One, [1, 1, 1, 1]),
@@ -86,15 +86,17 @@ on_each_device! {
             (Text::One, [1, few, 36, 2]),
             (Text::Falling, [few - 1, 1, 40, 7]),
             (Text::Frequent, [1, few + 1, 8, 5]),
-            (Text::One, [3, piece, 4, 2]),
-            (Text::Falling, [1, 2 * piece + 1, 33, 6]),
+            (Text::One, [3, 64, 4, 2]),
+            (Text::Falling, [1, tile, 33, 6]),
+            (Text::Falling, [1, tile + 1, 8, 300]),
             (Text::Even, [5, 41, 64, 300]),
             (Text::Frequent, [11, 70, 24, 9]),
             (Text::Even, [4, 9, 260, 3]),
             (Text::Even, [19, 9, 260, 3]),
-            // As many pieces behind the first as a warp looks at, and more.
-            (Text::One, [3, 11 * piece, 4, 2]),
-            (Text::One, [1, 34 * piece + 5, 5, 1]),
+            // As many pieces behind the first as a warp looks at, and more; and several tiles.
+            (Text::One, [3, 11 * 16, 4, 2]),
+            (Text::One, [1, 34 * 16 + 5, 5, 1]),
+            (Text::Falling, [3, 3 * tile, 4, 1000]),
         ];
         for (i, (text, [sequences, steps, cols, words])) in shapes.into_iter().enumerate() {
             for (j, dtype) in DTYPES.into_iter().enumerate() {
@@ -114,31 +116,43 @@ on_each_device! {
     }
 }
 
+/// More tokens than are merged: they are sorted by their digits.
+const MANY: usize = (1 << 14) + 7;
+
 on_each_device! {
     fn many_tokens_and_rows_take_all_tiles_and_digits(device: &Device) -> Result<()> {
         let mut random = Random::new(311);
-        // More than a block of tiles' counts would hold, keys of one, two and three digits.
-        for (count, words) in [(TILE as usize, 200), (2 * TILE as usize + 5, 3000), (TILE as usize + 1, 70_000)] {
-            let ids = Text::Frequent.tokens(count, words, &mut random);
+        // As many as shared memory has of merged tiles, and more; then keys of one, two and three digits, those of two with more zeros than
+        // dy has elements.
+        let merged = 32 * MERGE_TILE as usize;
+        for (text, count, words, cols) in [
+            (Text::Even, merged, 5000, 1),
+            (Text::Frequent, merged + 1, 5000, 1),
+            (Text::Falling, (1 << 14) - 3, 20_000, 1),
+            (Text::Frequent, MANY, 200, 4),
+            (Text::Even, MANY, 30_000, 1),
+            (Text::Frequent, MANY, 70_000, 1),
+        ] {
+            let ids = text.tokens(count, words, &mut random);
             let tokens = tokens_of(device, DType::I32, &[count], &ids)?;
-            let dy = Layout::Dense.random(device, DType::F32, [count, 1], (-1.0, 1.0), &mut random)?;
+            let dy = Layout::Dense.random(device, DType::F32, [count, cols], (-1.0, 1.0), &mut random)?;
             let (wte, wpe) = (
-                Tensor::zeros(device, DType::F32, &[words, 1])?,
-                Tensor::zeros(device, DType::F32, &[count, 1])?,
+                Tensor::zeros(device, DType::F32, &[words, cols])?,
+                Tensor::zeros(device, DType::F32, &[count, cols])?,
             );
-            check(&tokens, &dy, &wte, (&wpe, 0), &format!("{count} of {words}"))?;
+            check(&tokens, &dy, &wte, (&wpe, 0), &format!("{text:?} {count} of {words}"))?;
         }
         Ok(())
     }
 }
 
 on_each_device! {
-    fn wide_sequences_are_summed_in_few_groups_beside_the_sort(device: &Device) -> Result<()> {
+    fn sequences_are_summed_in_few_groups_beside_the_sort(device: &Device) -> Result<()> {
         // Two groups, each a row of partial sums as wide as a sequence; and of dy so many bytes that another stream of a
         // GPU has the positions.
         let mut random = Random::new(318);
-        let (sequences, steps, words) = (32, 64, 5000);
-        for (dtype, cols) in [(DType::F32, 1032), (DType::BF16, 1032), (DType::F16, 1033)] {
+        let (sequences, steps, words) = (32, MANY.div_ceil(32), 5000);
+        for (dtype, cols) in [(DType::F32, 64), (DType::BF16, 136), (DType::F16, 131)] {
             let ids = Text::Frequent.tokens(sequences * steps, words, &mut random);
             let tokens = tokens_of(device, DType::I64, &[sequences, steps], &ids)?;
             let dy = Layout::Dense.random(device, dtype, [sequences * steps, cols], (-1.0, 1.0), &mut random)?;
@@ -220,17 +234,20 @@ on_each_device! {
 
 on_each_device! {
     fn a_table_of_which_few_rows_are_chosen_is_zeros_else(device: &Device) -> Result<()> {
-        // More of the table than a stream beside the sort is worth, with positions and without.
-        for (dtype, [words, cols], count) in
-            [(DType::F32, [1500, 768], 300), (DType::BF16, [3001, 712], 129), (DType::F16, [40_000, 57], 999)]
-        {
+        // With positions and without; the last with more of the table than a stream beside the sort is worth.
+        for (dtype, [words, cols], count) in [
+            (DType::F32, [1500, 768], 300),
+            (DType::BF16, [3001, 712], 129),
+            (DType::F16, [40_000, 57], 999),
+            (DType::F32, [20_000, 64], MANY.next_multiple_of(3)),
+        ] {
             let mut random = Random::new(cols as u64);
             let ids = Text::Frequent.tokens(count, words, &mut random);
             let tokens = tokens_of(device, DType::U32, &[3, count / 3], &ids)?;
             let dy = Layout::Dense.random(device, dtype, [count, cols], (-1.0, 1.0), &mut random)?;
             let dy = dy.reshape(&[3, count / 3, cols])?;
             let wte = Tensor::zeros(device, dtype, &[words, cols])?;
-            let wpe = Tensor::zeros(device, dtype, &[count, cols])?;
+            let wpe = Tensor::zeros(device, dtype, &[count / 3 + 2, cols])?;
             check(&tokens, &dy, &wte, (&wpe, 2), &format!("{dtype} {words}x{cols}"))?;
             let alone = poisoned(device, dtype, wte.shape(), POISON)?;
             ops::embedding_backward_into(&tokens, &dy, &wte, None, &alone, None)?;

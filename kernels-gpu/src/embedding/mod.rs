@@ -14,8 +14,10 @@
 //! | `words` | and of f32 |
 //! | `few` | both gradients of few tokens |
 //! | `sort` | sorts the tokens, for the gradient of wte |
+//! | `merge` | sorts few tokens |
 //! | `sums` | dwte: sums of dy over the tokens of each row |
 //! | `positions` | dwpe: sums of dy over the sequences |
+//! | `together` | the last two, and zeros, of few tokens |
 //!
 //! Floor: y once, and a row of wte for each token, at the copy rate. Rows that repeat, and wpe, are served by L2.
 //! Backward: dy once for dwte, again for dwpe, and both gradients once; no floating-point atomics.
@@ -26,10 +28,12 @@
 mod boundaries;
 mod few;
 mod lookup;
+mod merge;
 mod positions;
 mod sort;
 mod strips;
 mod sums;
+mod together;
 mod tokens;
 mod unit;
 mod windows;
@@ -38,10 +42,15 @@ mod words;
 pub use boundaries::{Boundaries, KeptColumns, kept_columns, read_boundaries};
 pub use few::*;
 pub use lookup::*;
-pub use positions::*;
+pub use merge::{MERGE_KEYS, MERGE_TILE, merge_tiles, sort_tiles};
+pub use positions::{PositionSums, sum_positions_elements, sum_positions_packs};
 pub use sort::*;
 pub use strips::Strips;
-pub use sums::*;
+pub use sums::{
+    SUM_ELEMENTS, Sums, ZERO_STRIPS, finish_runs_elements, finish_runs_packs, sum_pieces_elements,
+    sum_pieces_packs, zero_rows_elements, zero_rows_packs,
+};
+pub use together::{Together, sum_together};
 pub use tokens::{FAULT_BITS, Tokens, token_kind};
 pub use windows::lookup_windows;
 pub use words::{lookup_words, strips};

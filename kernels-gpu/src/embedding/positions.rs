@@ -14,7 +14,7 @@ const DEPTH: u64 = 8;
 
 /// A launch.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct PositionSums {
     /// The first element of dwpe that a step has.
     pub first: u64,
@@ -49,7 +49,10 @@ pub unsafe fn sum_positions_packs<T: Float, const PACKED: usize>(
     p: PositionSums,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { sum_positions::<T, Packs, PACKED>(starts, dy, dwpe, partials, &p) }
+    unsafe {
+        let blocks = [thread::block_idx_x(), thread::grid_dim_x()];
+        sum_positions::<T, Packs, PACKED>(starts, dy, dwpe, partials, &p, blocks)
+    }
 }
 
 /// Elements.
@@ -69,23 +72,32 @@ pub unsafe fn sum_positions_elements<T: Float, const PACKED: usize>(
     p: PositionSums,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { sum_positions::<T, Elements<1>, PACKED>(starts, dy, dwpe, partials, &p) }
+    unsafe {
+        let blocks = [thread::block_idx_x(), thread::grid_dim_x()];
+        sum_positions::<T, Elements<1>, PACKED>(starts, dy, dwpe, partials, &p, blocks)
+    }
 }
 
+/// The units of one of so many blocks.
+///
+/// # Safety
+/// As [`sum_positions_packs()`](fn@sum_positions_packs).
 #[inline(always)]
-unsafe fn sum_positions<T: Float, U: Unit<T>, const PACKED: usize>(
+pub(super) unsafe fn sum_positions<T: Float, U: Unit<T>, const PACKED: usize>(
     starts: Global<u32>,
     dy: Global<T>,
     dwpe: GlobalMut<T>,
     partials: GlobalMut<f32>,
     p: &PositionSums,
+    [block, blocks]: [u32; 2],
 ) {
     let group = thread::block_idx_y() as u64;
-    let mut at = thread::index_1d() * U::COUNT as u64;
+    let threads = thread::block_dim_x() as u64;
+    let mut at = (block as u64 * threads + thread::thread_idx_x() as u64) * U::COUNT as u64;
     while at < p.len {
         // SAFETY: the caller's contract.
         unsafe { sum_unit::<T, U, PACKED>(starts, dy, dwpe, partials, p, at, group) };
-        at += thread::grid_dim_x() as u64 * thread::block_dim_x() as u64 * U::COUNT as u64;
+        at += blocks as u64 * threads * U::COUNT as u64;
     }
 }
 

@@ -1,7 +1,7 @@
 //! dwte: for each row of the table, the sum of dy over the tokens that chose it.
 //!
 //! Sorted, the tokens of a row are a run; a text's frequent words make runs of some percent of all tokens, so runs are
-//! cut. `sum_pieces`: a piece is PIECE sorted tokens, whichever rows they belong to, and a warp sums a strip of columns
+//! cut. `sum_pieces`: a piece is some sorted tokens, whichever rows they belong to, and a warp sums a strip of columns
 //! of it from its first token to its last. A run that lies within the piece is a row of dwte, which it writes. Of a run
 //! that goes on beyond it writes the partial sum in f32: partials [pieces, 2, cols], first that of the run that began
 //! before the piece, then that of the run that begins in it. `finish_runs`: where a run that goes on begins, its partial
@@ -15,12 +15,10 @@ use super::unit::{Elements, Packs, Unit};
 use cuda_std::divide::Divisor;
 use cuda_std::prelude::*;
 
-/// Sorted tokens of a piece.
-pub const PIECE: u32 = 64;
 /// Elements of a lane where rows are not whole packs.
 pub const SUM_ELEMENTS: usize = 4;
 /// Warps of a block.
-const WARPS: u32 = 4;
+pub(super) const WARPS: u32 = 4;
 /// And of one that writes zeros: as many as can be, so that few multiprocessors write. What else runs on these waits behind their stores.
 const ZERO_WARPS: u32 = 32;
 /// Strips of zeros of a warp at a time.
@@ -29,7 +27,7 @@ pub const ZERO_STRIPS: u32 = 4;
 const DEPTH: u32 = 4;
 /// And of one that adds up partial sums, of which a frequent token has many.
 const FINISH_DEPTH: u32 = 8;
-const _: () = assert!(PIECE.is_multiple_of(warp::SIZE) && warp::SIZE.is_multiple_of(DEPTH));
+const _: () = assert!(warp::SIZE.is_multiple_of(DEPTH));
 
 /// What a launch of either kernel covers.
 #[repr(C)]
@@ -41,6 +39,8 @@ pub struct Sums {
     pub rows: u32,
     /// Columns.
     pub cols: u32,
+    /// Tokens of a piece.
+    pub piece: u32,
     /// Strips of all pieces, or of all rows.
     pub strips: u32,
     /// Strips of one.
@@ -63,7 +63,7 @@ pub unsafe fn sum_pieces_packs<T: Float>(
     p: Sums,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { sum_pieces::<T, Packs>(keys, indices, dy, dwte, partials, &p) }
+    unsafe { sum_pieces::<T, Packs>(keys, indices, dy, dwte, partials, &p, thread::block_idx_x()) }
 }
 
 /// Sums the pieces; elements.
@@ -80,7 +80,9 @@ pub unsafe fn sum_pieces_elements<T: Float>(
     p: Sums,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { sum_pieces::<T, Elements<SUM_ELEMENTS>>(keys, indices, dy, dwte, partials, &p) }
+    unsafe {
+        sum_pieces::<T, Elements<SUM_ELEMENTS>>(keys, indices, dy, dwte, partials, &p, thread::block_idx_x())
+    }
 }
 
 /// Writes the rows whose runs were cut; packs.
@@ -121,7 +123,7 @@ pub unsafe fn finish_runs_elements<T: Float>(
 #[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 1024 }])]
 pub unsafe fn zero_rows_packs<T: Float>(marks: Global<u32>, dwte: GlobalMut<T>, p: Sums) {
     // SAFETY: the caller's contract.
-    unsafe { zero_rows::<T, Packs>(marks, dwte, &p) }
+    unsafe { zero_rows::<T, Packs>(marks, dwte, &p, zeroing_warp(), thread::grid_dim_x() * ZERO_WARPS) }
 }
 
 /// Writes zeros in the rows that no token chose; elements.
@@ -131,7 +133,10 @@ pub unsafe fn zero_rows_packs<T: Float>(marks: Global<u32>, dwte: GlobalMut<T>, 
 #[kernel(family = "embedding", types = [f32, f16, bf16], instances = [{ ; threads: 1024 }])]
 pub unsafe fn zero_rows_elements<T: Float>(marks: Global<u32>, dwte: GlobalMut<T>, p: Sums) {
     // SAFETY: the caller's contract.
-    unsafe { zero_rows::<T, Elements<SUM_ELEMENTS>>(marks, dwte, &p) }
+    unsafe {
+        let warps = thread::grid_dim_x() * ZERO_WARPS;
+        zero_rows::<T, Elements<SUM_ELEMENTS>>(marks, dwte, &p, zeroing_warp(), warps)
+    }
 }
 
 /// Where a piece's partial sum of a column is: of the run from before it, or of the one that begins in it.
@@ -140,28 +145,33 @@ fn partial(p: &Sums, piece: u32, began_before: bool, column: u32) -> usize {
     (2 * piece as usize + !began_before as usize) * p.cols as usize + column as usize
 }
 
-/// This warp's strip: which piece or row, and its lane's first column.
+/// This warp's strip in a block: which piece or row, and its lane's first column.
 #[inline(always)]
-fn strip<T: Float, U: Unit<T>>(p: &Sums) -> Option<(u32, u32)> {
-    let strip = thread::block_idx_x() * WARPS + warp::warp_id();
+fn strip<T: Float, U: Unit<T>>(p: &Sums, block: u32) -> Option<(u32, u32)> {
+    let strip = block * WARPS + warp::warp_id();
     let (row, within) = p.per_row.div_rem(strip);
     let column = U::column(within, warp::lane_id());
     if strip < p.strips { Some((row, column)) } else { None }
 }
 
+/// A block's strips of pieces.
+///
+/// # Safety
+/// As [`sum_pieces_packs()`](fn@sum_pieces_packs), with one such block for every WARPS strips.
 #[inline(always)]
-unsafe fn sum_pieces<T: Float, U: Unit<T>>(
+pub(super) unsafe fn sum_pieces<T: Float, U: Unit<T>>(
     keys: Global<u32>,
     indices: Global<u32>,
     dy: Global<T>,
     dwte: GlobalMut<T>,
     partials: GlobalMut<f32>,
     p: &Sums,
+    block: u32,
 ) {
     // A whole warp leaves, so the shuffles below are full.
-    let Some((piece, column)) = strip::<T, U>(p) else { return };
+    let Some((piece, column)) = strip::<T, U>(p, block) else { return };
     let left = p.cols.saturating_sub(column);
-    let (start, end) = (piece * PIECE, (piece * PIECE + PIECE).min(p.tokens));
+    let (start, end) = (piece * p.piece, (piece * p.piece + p.piece).min(p.tokens));
     // SAFETY: the caller's contract; tokens beyond the piece are not looked at, columns beyond the last not accessed.
     // A run that lies within a piece is written by that piece alone.
     unsafe {
@@ -266,7 +276,7 @@ unsafe fn finish_runs<T: Float, U: Unit<T>>(
                             sums[j] += of_warps.get((other * 8 + j as u32) * warp::SIZE + lane);
                         }
                     }
-                    let key = keys.get((piece * PIECE + PIECE - 1) as usize);
+                    let key = keys.get((piece * p.piece + p.piece - 1) as usize);
                     U::store(dwte, left, key as usize * p.cols as usize + column as usize, sums);
                 }
                 thread::sync_threads();
@@ -310,7 +320,7 @@ unsafe fn add_partials<T: Float, U: Unit<T>>(
 /// All lanes of the warp call; `keys` are the sorted tokens.
 #[inline(always)]
 unsafe fn cut_run(keys: Global<u32>, p: &Sums, piece: u32) -> (u32, u32) {
-    let (start, end) = (piece as u64 * PIECE as u64, piece as u64 * PIECE as u64 + PIECE as u64);
+    let (start, end) = (piece as u64 * p.piece as u64, piece as u64 * p.piece as u64 + p.piece as u64);
     if end >= p.tokens as u64 {
         return (0, 0);
     }
@@ -322,14 +332,30 @@ unsafe fn cut_run(keys: Global<u32>, p: &Sums, piece: u32) -> (u32, u32) {
         if !goes_on || began_before || key >= p.rows {
             return (0, 0);
         }
-        let has_run = |at: u32| at == piece || keys.get((at * PIECE) as usize) == key;
-        (key, last_of_warp(piece, p.tokens.div_ceil(PIECE), has_run) - piece)
+        let has_run = |at: u32| at == piece || keys.get((at * p.piece) as usize) == key;
+        (key, last_of_warp(piece, p.per_row.div_rem(p.strips).0, has_run) - piece)
     }
 }
 
+/// This warp's number among all.
 #[inline(always)]
-unsafe fn zero_rows<T: Float, U: Unit<T>>(marks: Global<u32>, dwte: GlobalMut<T>, p: &Sums) {
-    let mut first = (thread::block_idx_x() * ZERO_WARPS + warp::warp_id()) * ZERO_STRIPS;
+fn zeroing_warp() -> u32 {
+    thread::block_idx_x() * ZERO_WARPS + warp::warp_id()
+}
+
+/// Zeros in the strips of a warp of so many.
+///
+/// # Safety
+/// As [`zero_rows_packs()`](fn@zero_rows_packs).
+#[inline(always)]
+pub(super) unsafe fn zero_rows<T: Float, U: Unit<T>>(
+    marks: Global<u32>,
+    dwte: GlobalMut<T>,
+    p: &Sums,
+    warp: u32,
+    warps: u32,
+) {
+    let mut first = warp * ZERO_STRIPS;
     while first < p.strips {
         let mut chosen = [0; ZERO_STRIPS as usize];
         // SAFETY: the caller's contract; of strips beyond the last nothing is written, nor of columns.
@@ -350,6 +376,6 @@ unsafe fn zero_rows<T: Float, U: Unit<T>>(marks: Global<u32>, dwte: GlobalMut<T>
                 U::store(dwte, left, row as usize * p.cols as usize + column as usize, [0.0; 8]);
             }
         }
-        first += thread::grid_dim_x() * ZERO_WARPS * ZERO_STRIPS;
+        first += warps * ZERO_STRIPS;
     }
 }

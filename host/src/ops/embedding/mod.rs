@@ -2,7 +2,10 @@
 
 mod backward;
 mod launch;
+mod positions;
 mod problem;
+mod sort;
+mod sums;
 
 use super::masked_softmax::Described;
 use super::pointwise;
