@@ -11,6 +11,13 @@ use crate::exchange::Exchange;
 use cuda_std::bits;
 use cuda_std::prelude::*;
 
+/// How many of the vectors are in flight from the start. A second one would take the registers of a fourth block of a multiprocessor,
+/// without which too few rows are on their way: its first half comes while the blocks exchange their statistics, the other behind
+/// them. Where inputs are joined these are twice the bytes.
+const fn early_vectors<T: Float, Op: RowOp<T>>() -> usize {
+    if Op::JOINS || Op::WEIGHS || Op::VECTORS < 2 { Op::VECTORS } else { 1 }
+}
+
 /// # Safety
 /// The operands match `p`, whose rows have at most `LANES·PACKS` whole packs for each block of a cluster; the grid has one
 /// cluster a row.
@@ -27,8 +34,14 @@ pub(crate) unsafe fn run<T: Float, Op: RowOp<T>, const LANES: usize, const PACKS
         let exchange = Exchange::<LANES, 3>::begin();
         let held = Held::<T, LANES, PACKS>::load::<Op>(operands, p, row, first);
         let known = Op::begin(operands, row.number);
-        let held = held.with_vectors(operands, 0..Op::VECTORS, 0..PACKS);
+        let early = const { early_vectors::<T, Op>() };
+        let held = held.with_vectors(operands, 0..early, 0..PACKS);
         let held = if const { Op::JOINS } { held.join::<Op>(operands, true, 0..PACKS) } else { held };
+        let held = if early < Op::VECTORS {
+            held.with_vectors(operands, early..Op::VECTORS, 0..PACKS / 2)
+        } else {
+            held
+        };
         let mine = Op::statistic(known, &held).over_lanes::<32>();
         let statistic = exchange
             .agree(mine.words(), Op::Statistic::EMPTY, |total, words| {
@@ -39,6 +52,12 @@ pub(crate) unsafe fn run<T: Float, Op: RowOp<T>, const LANES: usize, const PACKS
         let held = held.of(Row::new::<T>(p, bits::opaque(cluster::index())));
         let leader = rank == 0 && thread == 0;
         let total = Op::finish(operands, p, row.number, leader, known, statistic);
-        held.store::<Op>(operands.y, total, 0..PACKS);
+        if early == Op::VECTORS {
+            held.store::<Op>(operands.y, total, 0..PACKS);
+        } else {
+            let held = held.with_vectors(operands, early..Op::VECTORS, PACKS / 2..PACKS);
+            held.store::<Op>(operands.y, total, 0..PACKS / 2);
+            held.store::<Op>(operands.y, total, PACKS / 2..PACKS);
+        }
     }
 }

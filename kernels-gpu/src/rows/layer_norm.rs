@@ -104,7 +104,7 @@ row_kernels!(
     ],
     [{ LANES: 512, PACKS: 4; threads: 512 }],
     layer_norm_cluster,
-    [{ LANES: 256, PACKS: 4; threads: 256 }, { LANES: 512, PACKS: 4; threads: 512 }]
+    [{ LANES: 256, PACKS: 4; threads: 256, min_blocks: 4 }, { LANES: 512, PACKS: 4; threads: 512, min_blocks: 2 }]
 );
 
 walked_kernel!(

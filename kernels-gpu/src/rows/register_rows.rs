@@ -18,12 +18,12 @@ pub const fn rows_per_block(lanes: usize, threads: u32) -> u32 {
 const fn early_vectors<T: Float, Op: RowOp<T>>(lanes: usize) -> usize {
     if lanes < 512 || Op::WEIGHS {
         Op::VECTORS
-    } else if lanes >= 1024 {
-        0
-    } else if Op::JOINS || Op::VECTORS < 1 {
-        Op::VECTORS
-    } else {
+    } else if Op::JOINS {
+        if lanes < 1024 { Op::VECTORS } else { 0 }
+    } else if Op::VECTORS > 0 {
         1
+    } else {
+        0
     }
 }
 

@@ -11,7 +11,7 @@ use crate::demo::rows::{DROPOUT, Function, Kind, SCALE};
 use crate::ops::FLOATS;
 
 /// Columns of norms: hidden sizes, and what is no whole number of packs.
-const NORM_COLS: [usize; 10] = [256, 768, 1024, 2048, 4096, 8192, 16384, 769, 1000, 4095];
+const NORM_COLS: [usize; 12] = [256, 768, 1024, 2048, 4096, 8192, 16384, 32768, 131072, 769, 1000, 4095];
 /// Columns of scores.
 const SCORE_COLS: [usize; 11] = [64, 128, 384, 512, 1024, 4096, 16384, 32768, 65536, 1000, 4095];
 /// Columns where elements are dropped as well.
