@@ -215,6 +215,7 @@ on_each_device! {
             (DType::BF16, [2, 32_768], (true, true)),
         ] {
             let of = Operands::random(device, dtype, shape, [Layout::Dense; 2], given, &mut random)?;
+            check_rms(&of, Layout::Dense, "wide")?;
             let first = check(&of, Layout::Dense, "wide")?;
             let again = check(&of, Layout::Dense, "wide again")?;
             assert_same(&again.dx.to_bytes()?, &first.dx.to_bytes()?, "dx again");
@@ -230,6 +231,10 @@ on_each_device! {
         for (dtype, given) in [(DType::F32, (false, true)), (DType::F32, (true, true)), (DType::BF16, (true, true))] {
             let of = Operands::random(device, dtype, [670, 8200], [Layout::Dense; 2], given, &mut random)?;
             check(&of, Layout::Dense, "many wide rows")?;
+        }
+        for (dtype, cols) in [(DType::F32, 16_392), (DType::BF16, 32_776)] {
+            let of = Operands::random(device, dtype, [300, cols], [Layout::Dense; 2], (true, false), &mut random)?;
+            check_rms(&of, Layout::Dense, "many wide rows")?;
         }
         Ok(())
     }

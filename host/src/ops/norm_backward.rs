@@ -197,7 +197,7 @@ pub(super) fn layer_run(problem: &Problem, of: Backward, gradients: &LayerNormGr
 fn rms(problem: &Problem, of: Backward, gradients: &RmsNormGradients) -> Result<()> {
     let RmsNormGradients { dx, dweight } = gradients;
     with_float!(problem.dtype, T => {
-        let kernels = row_kernels!(T, rms_norm_backward_rows, rms_norm_backward_streamed, rms_norm_backward_strided; rms_norm_backward_walked);
+        let kernels = row_kernels!(T, rms_norm_backward_rows, rms_norm_backward_streamed, rms_norm_backward_strided; rms_norm_backward_walked, rms_norm_backward_walked_cluster);
         run_backward(problem, kernels, of, Gradients { dx, dweight, dbias: None })
     })
 }

@@ -32,6 +32,7 @@ const _: () = assert!(THREADS == MERGE_TILE && STRIDE * TILES == 8320);
 /// # Safety
 /// As there; `keys` and `indices` have room for whole tiles, and the grid has a block for each.
 #[kernel(family = "embedding", instances = [{ ; threads: 256 }])]
+#[allow(clippy::too_many_arguments)]
 pub unsafe fn sort_tiles(
     tokens: Global<u32>,
     keys: GlobalMut<u32>,

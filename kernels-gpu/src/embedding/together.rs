@@ -39,6 +39,7 @@ const _: () = assert!(size_of::<Together>() == 2 * size_of::<Sums>() + size_of::
     types = [f32, f16, bf16],
     instances = [{ PACKED: 0; threads: 128, min_blocks: 6 }, { PACKED: 1; threads: 128, min_blocks: 6 }],
 )]
+#[allow(clippy::too_many_arguments)]
 pub unsafe fn sum_together<T: Float, const PACKED: usize>(
     keys: Global<u32>,
     indices: Global<u32>,

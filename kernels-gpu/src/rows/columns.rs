@@ -63,9 +63,10 @@ pub const fn is_roomy(sums: usize, packs: usize, per_pack: usize) -> bool {
     sums * packs * per_pack <= ROOM
 }
 
-/// Whether blocks of clusters are made for so many packs: as many as leave room. Rows of fewer one block walks.
+/// Whether blocks of clusters are made for so many packs: as many as leave room, or half of them. Rows of fewer one block walks.
 pub const fn sums_fit_clusters(sums: usize, packs: usize, per_pack: usize) -> bool {
-    sums * packs * per_pack == ROOM
+    let sums = sums * packs * per_pack;
+    sums == ROOM || sums == ROOM / 2
 }
 
 /// Whether a kernel takes a third input: not where sums leave no registers for it.

@@ -200,5 +200,7 @@ walked_kernel!(
         { PACKED: 0, LANES: 192, PACKS: 2, DEPTH: 4; threads: 192, min_blocks: 2 },
         { PACKED: 0, LANES: 192, PACKS: 3, DEPTH: 6; threads: 192, min_blocks: 2 },
         { PACKED: 0, LANES: 512, PACKS: 2, DEPTH: 4; threads: 512, min_blocks: 1 },
-    ]
+    ],
+    rms_norm_backward_walked_cluster,
+    [{ PACKED: 2, LANES: 512, PACKS: 4, DEPTH: 8; threads: 512, min_blocks: 1 }]
 );
