@@ -103,8 +103,11 @@ mod tests {
     use crate::ops::embedding::launch::launch_keys;
     use crate::tensor::Desc;
 
-    /// Keys and indices in order, by either way, and the marks of the first.
-    fn sorted(tokens: &[i32], words: usize) -> Result<([[Vec<u32>; 2]; 2], Vec<u32>)> {
+    /// Keys and indices in order.
+    type Lists = [Vec<u32>; 2];
+
+    /// By either way, and the marks of the first.
+    fn sorted(tokens: &[i32], words: usize) -> Result<([Lists; 2], Vec<u32>)> {
         let device = Device::cpu();
         let wte = Desc::new(&device, DType::F32, &[words, 1])?;
         let tokens = Tensor::from_slice(&device, &[tokens.len()], tokens)?;

@@ -5,7 +5,7 @@ use super::backward::{Gradients, Kernels};
 use super::launch::divisor;
 use super::positions::Groups;
 use super::problem::Problem;
-use super::sort::Sorted;
+use super::sort::{MERGED, Sorted};
 use crate::aside::Aside;
 use crate::device::Device;
 use crate::dtype::{DType, Element};
@@ -162,8 +162,8 @@ pub fn strips_of_rows(problem: &Problem, rows: usize, unit: usize) -> usize {
 /// Tokens of a piece: of few tokens fewer, so that there are enough pieces for all warps.
 fn piece(tokens: usize) -> usize {
     match tokens {
-        ..=8192 => 16,
-        ..=16384 => 32,
+        0..=8192 => 16,
+        8193..=MERGED => 32,
         _ => 64,
     }
 }
