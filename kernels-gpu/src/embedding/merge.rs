@@ -5,7 +5,7 @@
 //! 2. `merge_tiles`: a key's place is that in its tile, and for each other tile the number of keys that come before it, by a binary
 //!    search. Equal keys of tiles before come before, those of tiles behind do not, so that the sort is stable.
 
-use super::tokens::{Tokens, record};
+use super::tokens::Tokens;
 use cuda_std::atomic::{Ordering, Scope};
 use cuda_std::prelude::*;
 
@@ -49,11 +49,7 @@ pub unsafe fn sort_tiles(
         let tile = shared_array!(embedding_tile: [u32; 256]);
         let mut key = NO_KEY;
         if number < count {
-            let token = p.read(tokens, number);
-            if !token.valid {
-                record(fault, number, token.value);
-            }
-            key = if token.valid { token.value } else { p.vocabulary } as u32;
+            key = p.key(tokens, number, fault);
         }
         tile.set(thread, key);
         let mut row = thread::index_1d();

@@ -11,7 +11,7 @@
 //! row. It also marks the rows that are chosen, if what is left of the table is to become zeros before the tokens are sorted. Where that has
 //! time `mark_runs` does, with a store for each row instead of one for each token.
 
-use super::tokens::{Tokens, record};
+use super::tokens::Tokens;
 use cuda_std::atomic::{Ordering, Scope};
 use cuda_std::prelude::*;
 
@@ -60,13 +60,11 @@ pub unsafe fn make_keys(
     if number < count {
         // SAFETY: the caller's contract.
         unsafe {
-            let token = p.read(tokens, number);
-            if !token.valid {
-                record(fault, number, token.value);
-            } else if marking != 0 {
-                marks.atomic_store(token.value as usize, 1, Ordering::Relaxed, Scope::Device);
+            let key = p.key(tokens, number, fault);
+            if marking != 0 && key != p.vocabulary as u32 {
+                marks.atomic_store(key as usize, 1, Ordering::Relaxed, Scope::Device);
             }
-            keys.set(number as usize, if token.valid { token.value } else { p.vocabulary } as u32);
+            keys.set(number as usize, key);
         }
     }
 }

@@ -64,6 +64,22 @@ impl Tokens {
         unsafe { self.read_by(number, |at| tokens.get(at), |at| tokens.get_8_if(true, at, 0)) }
     }
 
+    /// The key of token `number`: the token, or V for one that has no row, which is recorded.
+    ///
+    /// # Safety
+    /// As [`Self::read`]; `fault` is one word.
+    #[inline(always)]
+    pub(super) unsafe fn key(&self, tokens: Global<u32>, number: u32, fault: GlobalMut<u64>) -> u32 {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let token = self.read(tokens, number);
+            if !token.valid {
+                record(fault, number, token.value);
+            }
+            if token.valid { token.value as u32 } else { self.vocabulary as u32 }
+        }
+    }
+
     /// What token `number` is at this moment, as in [`Global::glimpse`].
     ///
     /// # Safety

@@ -99,31 +99,24 @@ pub fn embedding_backward_shape<D: Described>(
     Ok((gradients.dwte, gradients.dwpe))
 }
 
-/// The types that all these kernels have.
-pub trait Kernels:
-    kernels::zero_rows_packs::Instances
-    + kernels::zero_rows_elements::Instances
-    + kernels::sum_positions_packs::Instances
-    + kernels::sum_positions_elements::Instances
-    + kernels::sum_pieces_packs::Instances
-    + kernels::sum_pieces_elements::Instances
-    + kernels::sum_together::Instances
-    + kernels::finish_runs_packs::Instances
-    + kernels::finish_runs_elements::Instances
-{
-}
+macro_rules! kernels_of_both_gradients {
+    ($($kernel:ident)*) => {
+        /// The types that all these kernels have.
+        pub trait Kernels: $(kernels::$kernel::Instances +)* {}
 
-impl<T> Kernels for T where
-    T: kernels::zero_rows_packs::Instances
-        + kernels::zero_rows_elements::Instances
-        + kernels::sum_positions_packs::Instances
-        + kernels::sum_positions_elements::Instances
-        + kernels::sum_pieces_packs::Instances
-        + kernels::sum_pieces_elements::Instances
-        + kernels::sum_together::Instances
-        + kernels::finish_runs_packs::Instances
-        + kernels::finish_runs_elements::Instances
-{
+        impl<T: $(kernels::$kernel::Instances +)*> Kernels for T {}
+    };
+}
+kernels_of_both_gradients! {
+    zero_rows_packs
+    zero_rows_elements
+    sum_positions_packs
+    sum_positions_elements
+    sum_pieces_packs
+    sum_pieces_elements
+    sum_together
+    finish_runs_packs
+    finish_runs_elements
 }
 
 /// A checked request.
