@@ -37,11 +37,21 @@ fn check(x: &Tensor, dims: &[isize]) -> Result<()> {
 
 /// Checks `most` plans for x, into a tensor that begins `offset` elements behind an aligned address.
 fn check_plans(x: &Tensor, dims: &[isize], most: usize, offset: usize) -> Result<()> {
+    check_plans_like(x, dims, most, offset, "").map(|_| ())
+}
+
+/// As [`check_plans`], of those whose description has `like` in it; how many these are.
+fn check_plans_like(x: &Tensor, dims: &[isize], most: usize, offset: usize, like: &str) -> Result<usize> {
+    let mut checked = 0;
     let view = x.permute(dims)?;
     let want = reference::permute(x, dims)?;
     let probe = poisoned(x.device(), x.dtype(), &[view.len() + offset], POISON)?;
     let y = probe.narrow(0, offset, view.len())?.reshape(view.shape())?;
     for candidate in permute_candidates(x, dims, &y, most)? {
+        if !candidate.describe().contains(like) {
+            continue;
+        }
+        checked += 1;
         let whole = poisoned(x.device(), x.dtype(), &[view.len() + offset + 40], POISON)?;
         let y = whole.narrow(0, offset, view.len())?.reshape(view.shape())?;
         candidate.run(x, dims, &y)?;
@@ -52,7 +62,7 @@ fn check_plans(x: &Tensor, dims: &[isize], most: usize, offset: usize) -> Result
             assert!(around.to_bytes()?.iter().all(|&byte| byte == POISON), "{what} wrote elsewhere");
         }
     }
-    Ok(())
+    Ok(checked)
 }
 
 on_each_device! {
@@ -118,6 +128,49 @@ on_each_device! {
                 check_plans(&part, &[1, 0], 6, offset)?;
                 check_plans(&part, &[0, 1], 6, offset)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Rows of 16 bytes and a little more, of a block and more, one row, and rows that are there many times; of x and y at any alignment.
+    fn rows_that_stay_whole(device: &Device) -> Result<()> {
+        for dtype in [DType::U8, DType::I16, DType::F32, DType::I64] {
+            let least = 16 / dtype.size();
+            for (i, row) in [least, least + 1, 2 * least - 1, 67, 9001].into_iter().enumerate() {
+                let shape: &[usize] = if row > 1000 { &[3, 2] } else { &[5, 3, 7] };
+                let rows: usize = shape.iter().product();
+                let front = [0, 1, 3, 5, 7][i];
+                let flat = random(device, dtype, &[front + rows * row], 7)?;
+                let x = flat.narrow(0, front, rows * row)?.reshape(&[shape, &[row]].concat())?;
+                let (rank, mut rows) = (shape.len() as isize, 0);
+                for offset in [0, 1, 2, 15] {
+                    let turned: Vec<isize> = (0..rank).rev().chain([rank]).collect();
+                    rows += check_plans_like(&x, &turned, 100, offset, "rows of")?;
+                    let dims: Vec<isize> = (0..=rank).collect();
+                    let inner = x.narrow(rank, 0, row - 1)?;
+                    rows += check_plans_like(&inner, &dims, 100, offset, "rows of")?;
+                    rows += check_plans_like(&x.narrow(0, 0, 1)?, &dims, 100, offset, "rows of")?;
+                    let many = x.narrow(0, 1, 1)?.expand(&[&[4], &x.shape()[1..]].concat())?;
+                    rows += check_plans_like(&many, &dims, 100, offset, "rows of")?;
+                }
+                assert!(rows >= 4, "{dtype} rows of {row}: {rows}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Whose tables of places along a run of y have rows, with all rows of x apart and without.
+    fn long_periods_along_runs(device: &Device) -> Result<()> {
+        for (dtype, shape, dims) in [
+            (DType::U8, &[40, 5, 98][..], &[0, 2, 1][..]),
+            (DType::U8, &[73, 4096], &[1, 0]),
+            (DType::I16, &[57, 5, 126], &[0, 2, 1]),
+            (DType::F32, &[40, 5, 130], &[0, 2, 1]),
+            (DType::I64, &[33, 515], &[1, 0]),
+        ] {
+            let x = random(device, dtype, shape, 8)?;
+            let of = |like: &str| check_plans_like(&x, dims, 400, 1, like);
+            assert!(of("in rows")? > 0 && (shape.len() == 3 || of("in rows skewed")? > 0), "{dtype} {shape:?}");
         }
         Ok(())
     }

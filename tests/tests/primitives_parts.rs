@@ -1,7 +1,9 @@
 //! Accesses narrower than a pack, polls of packs, and copies of parts from global to shared memory.
 
 use cuda_std::{bf16, f16};
-use kernels_gpu::probe::{async_parts, load_bits, poll_packs, shared_eights, store_parts, store_ranges};
+use kernels_gpu::probe::{
+    async_parts, load_bits, poll_packs, shared_eights, store_parts, store_ranges, words_around,
+};
 use warpwright::{Device, Grid, Result};
 use warpwright_tests::{Array, POISON, Plain, Random, assert_same, bytes, on_each_device};
 
@@ -99,6 +101,32 @@ fn ranges<T: Plain + store_ranges::Instances>(device: &Device, of: impl Fn(u64) 
     Ok(())
 }
 
+/// Every range of five words.
+fn words<T: Plain + words_around::Instances>(device: &Device, of: impl Fn(u64) -> T) -> Result<()> {
+    let kernel = &words_around::kernels::<T>()[0];
+    let elements = 20 / size_of::<T>() as u32;
+    let ranges: Vec<[u32; 2]> =
+        (0..elements).flat_map(|low| (low + 1..=elements).map(move |high| [low, high])).collect();
+    let count = ranges.len();
+    let values = random(count * elements as usize, &of);
+    let (x, y) = (Array::new(device, &values)?, Array::<u8>::poisoned(device, 20 * count)?);
+    let of_ranges = Array::new(device, ranges.as_flattened())?;
+    let grid = Grid::covering(count as u64, kernel.bounds.threads.into())?;
+    // SAFETY: the arrays have the sizes that the kernel states.
+    unsafe { device.launch(kernel, grid, (x.view()?, y.view_mut()?, of_ranges.view()?, count as u32))? };
+    let values = bytes(&values);
+    let want = written(
+        values.len(),
+        |at| values[at],
+        |at| {
+            let [low, high] = ranges[at / 20];
+            (low..high).contains(&((at % 20 / size_of::<T>()) as u32))
+        },
+    );
+    assert_same(&y.read()?, &want, format!("{} of {count} ranges, by bytes", kernel.name));
+    Ok(())
+}
+
 fn copies<T: Plain + async_parts::Instances>(device: &Device, of: impl Fn(u64) -> T) -> Result<()> {
     let kernel = &async_parts::kernels::<T>()[0];
     let threads = kernel.bounds.threads as usize;
@@ -170,6 +198,10 @@ on_each_device! {
             f16 = |b| f16::from_bits(b as u16), bf16 = |b| bf16::from_bits(b as u16),
             f32 = |b| f32::from_bits(b as u32),
         )
+    }
+
+    fn words_around_elements_are_read(device: &Device) -> Result<()> {
+        for_types!(words(device): u8 = |b| b as u8, f16 = |b| f16::from_bits(b as u16), f32 = |b| f32::from_bits(b as u32))
     }
 
     fn parts_are_copied_to_shared_memory_by_every_form(device: &Device) -> Result<()> {

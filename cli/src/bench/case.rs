@@ -56,6 +56,8 @@ pub struct Case {
     pub compile: bool,
     /// Whether it is compared with a copy of as many bytes too: a copy of few does not reach the yardstick.
     pub beside_copy: bool,
+    /// Whether each call has the same set: what is small enough is found in L2 then, as behind the operation that made it.
+    cached: bool,
     /// Bytes of device memory that one set of inputs and outputs takes.
     set_bytes: usize,
     torch: Map<String, Value>,
@@ -80,6 +82,7 @@ impl Case {
             flops: 0,
             compile: false,
             beside_copy: false,
+            cached: false,
             set_bytes,
             torch: Map::new(),
             prepare: Box::new(prepare),
@@ -107,8 +110,16 @@ impl Case {
         Case { beside_copy: true, ..self }
     }
 
+    /// With the same inputs and outputs in each call, and so without a copy of others to compare with.
+    pub fn cached(self) -> Case {
+        Case { cached: true, beside_copy: false, ..self }
+    }
+
     /// How many sets take turns.
     pub fn sets(&self) -> usize {
+        if self.cached {
+            return 1;
+        }
         (ROTATE / self.set_bytes.max(1)).clamp(2, MOST_SETS)
     }
 
@@ -186,6 +197,7 @@ mod tests {
         assert_eq!(case(512 << 20).sets(), 4);
         assert_eq!(case(4 << 30).sets(), 2);
         assert_eq!(case(0).sets(), MOST_SETS);
+        assert_eq!(case(1 << 20).cached().sets(), 1);
     }
 
     #[test]

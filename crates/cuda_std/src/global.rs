@@ -178,6 +178,19 @@ impl<T: Copy> Global<T> {
         // SAFETY: the caller's contract.
         unsafe { imp::get_4_if::<T>(self.raw, when, index, otherwise) }
     }
+
+    /// Reads of the `N` words that start at element `index` those that have elements of `low..high`, counted from there. What other
+    /// elements are is not defined: the GPU reads all of a word where it reads one, and the checker none of the others.
+    ///
+    /// # Safety
+    /// Elements `low..high` of these words must exist and be initialised, and there is one. The words start at multiples of 4 bytes, and
+    /// so does the memory that they are in.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn get_words_around<const N: usize>(self, index: usize, low: u32, high: u32) -> [u32; N] {
+        // SAFETY: the caller's contract.
+        unsafe { imp::get_words_around::<T, N>(self.raw, index, low, high) }
+    }
 }
 
 impl<T: Copy> Global<T> {

@@ -152,10 +152,15 @@ pub struct Boxes {
     pub copies_at_once: u32,
     /// Where in shared memory the tables begin: behind the box, first that of the runs of y.
     pub tables: u32,
-    /// Entries of the table of places along a run of y.
+    /// Elements of a run of y that the table has the places of.
     pub along: u32,
-    /// Elements between those that have an entry.
+    /// Entries of that table: see [`along_row`].
+    pub along_entries: u32,
+    /// Elements from one that the table has to the next.
     pub along_step: u32,
+    /// Elements of shared memory that lie between as many of the innermost level of `within` as a pack has, where the table has rows and
+    /// that level is not two of its own.
+    pub skew: u32,
     /// 1 where the table of the runs of y has those with even numbers first, so that lanes next to one another are on every
     /// other run.
     pub apart: u32,
@@ -171,7 +176,7 @@ pub struct Boxes {
 cuda_std::plain_parameter!(Boxes);
 const _: () = assert!(
     size_of::<Boxes>()
-        == 32 * MAX_DIGITS + 24 * (2 * MAX_LEVELS + MAX_WITHIN) + 2 * 16 + 4 * 24 + 3 * 12 + 21 * 4 + 8
+        == 32 * MAX_DIGITS + 24 * (2 * MAX_LEVELS + MAX_WITHIN) + 2 * 16 + 4 * 24 + 3 * 12 + 23 * 4 + 8
 );
 
 /// Where a block's box is.
@@ -214,12 +219,13 @@ impl Boxes {
 
     /// Brings the box into shared memory, makes the tables of the way out, and waits for both. Runs of y begin `first`
     /// elements or words behind what their levels say, and their elements have `1 << log_bytes` bytes. WHOLE: runs of x
-    /// begin and end at multiples of 16 bytes; else L2 is asked for `AHEAD` bytes at once.
+    /// begin and end at multiples of 16 bytes; else L2 is asked for `AHEAD` bytes at once. ROWS: 1 where the table of places along a run has
+    /// rows.
     ///
     /// # Safety
     /// x holds the box, and shared memory has room for it and the tables.
     #[inline(always)]
-    pub(crate) unsafe fn stage<const WHOLE: bool, const AHEAD: u32>(
+    pub(crate) unsafe fn stage<const WHOLE: bool, const AHEAD: u32, const ROWS: usize>(
         &self,
         x: Global<u8>,
         place: Place,
@@ -252,7 +258,7 @@ impl Boxes {
             }
             async_copy::commit();
             // While that is under way.
-            self.tabulate(&tables, place, first, log_bytes);
+            self.tabulate::<ROWS>(&tables, place, first, log_bytes);
             async_copy::wait::<0>();
             thread::sync_threads();
         }
@@ -374,17 +380,17 @@ impl Boxes {
             Tables {
                 outs: Shared::dynamic(self.tables, 4 * outs),
                 runs: Shared::dynamic(runs_at, runs),
-                along: Shared::dynamic(along_at, self.along),
+                along: Shared::dynamic(along_at, self.along_entries),
             }
         }
     }
 
-    /// Makes the tables of the way out.
+    /// Makes the tables of the way out; ROWS as of [`Self::stage`].
     ///
     /// # Safety
     /// As [`Self::stage`].
     #[inline(always)]
-    unsafe fn tabulate(&self, tables: &Tables, place: Place, first: u32, log_bytes: u32) {
+    unsafe fn tabulate<const ROWS: usize>(&self, tables: &Tables, place: Place, first: u32, log_bytes: u32) {
         let (outs, phase) = (self.out_count.of(place.u), place.y & 31);
         let (bytes, rest) = (self.out_bytes.of(place.w) as i64, self.out_bytes.rest(place.w) as i64);
         let grain = self.grain as i64;
@@ -411,7 +417,19 @@ impl Boxes {
             let mut entry = thread::thread_idx_x();
             while entry < self.along {
                 let (_, staged) = offsets(&self.within, self.within_levels, entry * self.along_step);
-                tables.along.set(entry, staged);
+                if const { ROWS == 0 } {
+                    tables.along.set(entry, staged);
+                } else {
+                    let (_, innermost) = self.within[0].count.div_rem(entry);
+                    let staged = staged + (innermost >> (4 - log_bytes)) * self.skew;
+                    let at = along_entry(entry, log_bytes);
+                    tables.along.set(at, staged);
+                    // Packs that begin in the row before end with it.
+                    let per_pack = 16 >> log_bytes;
+                    if entry >= per_pack {
+                        tables.along.set(at - (per_pack + 1), staged);
+                    }
+                }
                 entry += thread::block_dim_x();
             }
         }
@@ -437,8 +455,22 @@ pub(crate) struct Tables {
     pub outs: Shared<u32>,
     /// Of a run of x: where it begins, in packs of x, and the byte of shared memory.
     pub runs: Shared<u64>,
-    /// Of every `along_step`th element of a run of y: how far behind the first it is in shared memory.
+    /// Of every `along_step`th element of a run of y: how far behind the first it is in shared memory. Of packs in rows: see [`along_row`].
     pub along: Shared<u32>,
+}
+
+/// Entries of a row of the table of places along a run of y, for packs of so many elements: those of a pack that begins with any of the first
+/// `per_pack` elements are next to one another. Rows are odd, so that lanes whose packs follow one another read from different banks: without
+/// rows it took 16 cycles where elements are bytes.
+pub const fn along_row(per_pack: usize) -> usize {
+    2 * per_pack + 1
+}
+
+/// The entry of that table where the places from element `number` on are, of `1 << log_bytes` bytes.
+#[inline(always)]
+pub(crate) fn along_entry(number: u32, log_bytes: u32) -> u32 {
+    let per_pack = 16 >> log_bytes;
+    number + (number >> (4 - log_bytes)) * (per_pack + 1)
 }
 
 /// The next multiple of a power of two.

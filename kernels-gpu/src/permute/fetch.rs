@@ -3,6 +3,7 @@
 //! Launch: 1-D grid over fewer than 2^31 units; larger results take several launches. A thread has `UNITS` units, a
 //! block's width apart.
 
+use super::boxes::advanced;
 use super::unit::Unit;
 use cuda_std::divide::Divisor;
 use cuda_std::prelude::*;
@@ -52,30 +53,37 @@ struct At {
 }
 
 impl Gather {
-    /// Unit `number` of the launch, by at most DIMS dimensions.
+    /// Unit `number` of the launch, by at most DIMS dimensions; without BIAS that has no place.
     #[inline(always)]
-    fn at<const DIMS: usize>(&self, number: u32) -> At {
+    fn at<const DIMS: usize, const BIAS: bool>(&self, number: u32) -> At {
         let (mut at, mut rest) = (At { x: self.x, bias: self.bias }, number);
         for i in 0..DIMS {
-            if (i as u32) < self.dim_count {
-                let (next, digit) = self.dims[i].extent.div_rem(rest);
-                at.x += self.dims[i].x * digit as i64;
-                at.bias += self.dims[i].bias * digit as i64;
-                rest = next;
+            if i as u32 >= self.dim_count {
+                break;
             }
+            let dim = &self.dims[i];
+            // What is left for the last dimension is its digit.
+            let last = i as u32 + 1 == self.dim_count;
+            let (next, digit) = if last { (0, rest) } else { dim.extent.div_rem(rest) };
+            at.x = advanced(at.x, dim.x, digit);
+            if const { BIAS } {
+                at.bias = advanced(at.bias, dim.bias, digit);
+            }
+            rest = next;
         }
         at
     }
 }
 
-/// y = x permuted. DIMS: dimensions that a launch may have.
+/// y = x permuted. DIMS: dimensions that a launch may have. Packs are one to a thread: BERT's heads (8×384×16×64 by (0,2,1,3)) in L2 take 4.97
+/// instead of 5.25 us in f32 and 3.22 instead of 3.62 in f16, by four to a thread 6.1 and 3.75.
 ///
 /// # Safety
 /// x holds the units of `p`, aligned to their size, y the launch's; the grid covers them at UNITS a thread.
 #[kernel(
     family = "permute",
     types = [u8, u16, u32, u64, Pack],
-    instances = [{ DIMS: 3, UNITS: 2; threads: 256 }, { DIMS: 8, UNITS: 2; threads: 256 }],
+    instances = [{ DIMS: 4, UNITS: 1; threads: 256 }, { DIMS: 8, UNITS: 2; threads: 256 }],
 )]
 pub unsafe fn gather<T: Unit, const DIMS: usize, const UNITS: usize>(
     x: Global<u8>,
@@ -90,7 +98,7 @@ pub unsafe fn gather<T: Unit, const DIMS: usize, const UNITS: usize>(
         for i in 0..UNITS {
             let number = first + i as u32 * width;
             if number < p.units {
-                held[i] = T::get(x, p.at::<DIMS>(number).x as usize);
+                held[i] = T::get(x, p.at::<DIMS, false>(number).x as usize);
             }
         }
         for i in 0..UNITS {
@@ -121,7 +129,7 @@ pub unsafe fn gather_bias_packs<T: Float, const UNITS: usize>(
         for i in 0..UNITS {
             let number = first + i as u32 * width;
             let when = number < p.units;
-            let at = p.at::<MAX_DIMS>(if when { number } else { 0 });
+            let at = p.at::<MAX_DIMS, true>(if when { number } else { 0 });
             held[i] = x.get_pack_if(when, at.x as usize / size_of::<T>(), 0);
             added[i] = bias.get_pack_if(when, at.bias as usize, 0);
         }
@@ -155,7 +163,7 @@ pub unsafe fn gather_bias_elements<T: Float, const UNITS: usize>(
         for i in 0..UNITS {
             let number = first + i as u32 * width;
             if number < p.units {
-                let at = p.at::<MAX_DIMS>(number);
+                let at = p.at::<MAX_DIMS, true>(number);
                 let value = x.get(at.x as usize / size_of::<T>()).to_f32();
                 sums[i] = value + bias.get(at.bias as usize).to_f32();
             }

@@ -7,6 +7,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | `fetch` | runs that stay whole, and any strides: each thread fetches what it stores |
+//! | `whole` | rows that stay whole, at any alignment: packs of y from the words of x around them |
 //! | `packs` | boxes of elements through shared memory, as runs of x in and runs of y out, of any alignment |
 //! | `part` | the packs of y that are two runs' |
 //! | `boxes` | what the staged kernels share: places, spans, the way in |
@@ -28,10 +29,11 @@ mod part;
 mod tiles;
 mod turn;
 mod unit;
+mod whole;
 
 pub use boxes::{
     Boxes, DIRECT_LEVELS, Digit, ENTRY, Level, MAX_DIGITS, MAX_LEVELS, MAX_WITHIN, OUT_ENTRY, RUN_ENTRY,
-    Span, Step,
+    Span, Step, along_row,
 };
 pub use fetch::*;
 pub use in_place::*;
@@ -39,3 +41,4 @@ pub use packs::*;
 pub use tiles::*;
 pub use turn::*;
 pub use unit::Unit;
+pub use whole::*;

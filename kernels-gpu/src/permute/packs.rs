@@ -5,7 +5,7 @@
 
 use core::ops::Range;
 
-use super::boxes::{Boxes, Tables};
+use super::boxes::{Boxes, Tables, along_entry};
 use super::part::set_part;
 use super::unit::Unit;
 use cuda_std::bits;
@@ -55,18 +55,27 @@ cast_form!(f16: u16, bf16: u16 => f32);
 cast_form!(f32: u32, bf16: u16 => f16);
 cast_form!(f32: u32, f16: u16 => bf16);
 
-/// y = x permuted. LEVELS: 1 where `within` has no more; with more, places along a run of y are from a table.
+/// y = x permuted. LEVELS: 1 where `within` has no more; with more, places along a run of y are from a table, which has rows where ROWS is 1:
+/// see [`along_row`](super::along_row).
 ///
 /// # Safety
 /// x and y hold the boxes of `p`, shared memory has room for one, and the grid has a block for each.
 #[kernel(
     family = "permute",
     types = [u8, u16, u32, u64, Pack],
-    instances = [{ LEVELS: 1; threads: 256 }, { LEVELS: 4; threads: 256 }],
+    instances = [
+        { LEVELS: 1, ROWS: 0; threads: 256 },
+        { LEVELS: 4, ROWS: 0; threads: 256 },
+        { LEVELS: 4, ROWS: 1; threads: 256, min_blocks: 6 },
+    ],
 )]
-pub unsafe fn staged<T: Unit, const LEVELS: usize>(x: Global<u8>, y: GlobalMut<u8>, p: Boxes) {
+pub unsafe fn staged<T: Unit, const LEVELS: usize, const ROWS: usize>(
+    x: Global<u8>,
+    y: GlobalMut<u8>,
+    p: Boxes,
+) {
     // SAFETY: the caller's contract.
-    unsafe { run::<Same<T>, LEVELS>(x, y, &p) }
+    unsafe { run::<Same<T>, LEVELS, ROWS>(x, y, &p) }
 }
 
 macro_rules! staged_cast {
@@ -78,7 +87,7 @@ macro_rules! staged_cast {
         #[kernel(family = "permute", instances = [{ LEVELS: 1; threads: 256 }, { LEVELS: 4; threads: 256 }])]
         pub unsafe fn $name<const LEVELS: usize>(x: Global<u8>, y: GlobalMut<u8>, p: Boxes) {
             // SAFETY: the caller's contract.
-            unsafe { run::<Cast<$a, $b>, LEVELS>(x, y, &p) }
+            unsafe { run::<Cast<$a, $b>, LEVELS, 0>(x, y, &p) }
         }
     };
 }
@@ -90,23 +99,23 @@ staged_cast!(staged_bf16_to_f32, bf16, f32, "bf16 to f32");
 staged_cast!(staged_bf16_to_f16, bf16, f16, "bf16 to f16");
 
 #[inline(always)]
-unsafe fn run<F: Form, const LEVELS: usize>(x: Global<u8>, y: GlobalMut<u8>, p: &Boxes) {
+unsafe fn run<F: Form, const LEVELS: usize, const ROWS: usize>(x: Global<u8>, y: GlobalMut<u8>, p: &Boxes) {
     let (place, keep) = (p.place(), Keep::when(p.keep != 0));
     // SAFETY: the caller's contract; every pack of y has one thread, and of those in part each element.
     unsafe {
         let first = (place.x & 15) as u32 / F::In::BYTES as u32;
         // What is asked of L2 ahead: 8191×8193 gains 0.009 by 256 bytes, but short runs of single bytes lose 0.02.
         if const { LEVELS == 1 && F::In::BYTES > 1 } {
-            p.stage::<false, 256>(x, place, first, const { F::BYTES.trailing_zeros() });
+            p.stage::<false, 256, ROWS>(x, place, first, const { F::BYTES.trailing_zeros() });
         } else {
-            p.stage::<false, 128>(x, place, first, const { F::BYTES.trailing_zeros() });
+            p.stage::<false, 128, ROWS>(x, place, first, const { F::BYTES.trailing_zeros() });
         }
         let (tables, y) = (p.tables(), p.origin(y, place));
         let outs = p.out_count.of(place.u);
         let (lane, side_by_side) = (thread::thread_idx_x() % warp::SIZE, 1 << p.log_lanes);
         let at_once = warp::SIZE >> p.log_lanes;
         let mut turn = thread::thread_idx_x() / warp::SIZE;
-        let mut along = Along::<LEVELS>::none();
+        let mut along = Along::<LEVELS, ROWS>::none();
         while turn < p.turns {
             let (outer, inner) = p.inner.div_rem(turn);
             let (group, stride) = if const { LEVELS == 1 } { (outer, inner) } else { (inner, outer) };
@@ -128,7 +137,7 @@ unsafe fn run<F: Form, const LEVELS: usize>(x: Global<u8>, y: GlobalMut<u8>, p: 
             }
             turn += thread::block_dim_x() / warp::SIZE;
         }
-        ends::<F, LEVELS>(y, keep, p, &tables, outs);
+        ends::<F, LEVELS, ROWS>(y, keep, p, &tables, outs);
     }
 }
 
@@ -138,7 +147,7 @@ unsafe fn run<F: Form, const LEVELS: usize>(x: Global<u8>, y: GlobalMut<u8>, p: 
 /// # Safety
 /// The tables and the box are there; no thread wrote these packs.
 #[inline(always)]
-unsafe fn ends<F: Form, const LEVELS: usize>(
+unsafe fn ends<F: Form, const LEVELS: usize, const ROWS: usize>(
     y: GlobalMut<u8>,
     keep: Keep,
     p: &Boxes,
@@ -161,11 +170,14 @@ unsafe fn ends<F: Form, const LEVELS: usize>(
                 let number = number.max(0) as u32;
                 let (turns, rest) =
                     if const { LEVELS == 1 } { (0, number) } else { p.period.div_rem(number) };
-                let staged = staged + if const { LEVELS == 1 } { 0 } else { turns * p.period_step };
+                let (staged, rest) = match const { LEVELS == 1 } {
+                    true => (staged, rest),
+                    false => (staged + turns * p.period_step, entry::<F, ROWS>(rest)),
+                };
                 // One half after the other: all elements at once would take registers of other blocks.
                 let (mut half, halves) = (0, bits::opaque(2));
                 while half < halves {
-                    let held = Along::<LEVELS>::half::<F>(p, tables, staged, rest, half, &own);
+                    let held = Along::<LEVELS, ROWS>::half::<F>(p, tables, staged, rest, half, &own);
                     let [first, second, ..] = F::pack(&held);
                     let of_half = |element: u32| (element * bytes).saturating_sub(8 * half).min(8);
                     let at = begin as usize * 16 + (at + 8 * half) as usize;
@@ -178,14 +190,20 @@ unsafe fn ends<F: Form, const LEVELS: usize>(
     }
 }
 
+/// The entry of the table where the places from element `number` on are.
+#[inline(always)]
+fn entry<F: Form, const ROWS: usize>(number: u32) -> u32 {
+    if const { ROWS == 1 } { along_entry(number, const { F::BYTES.trailing_zeros() }) } else { number }
+}
+
 /// Where the elements of a pack are in shared memory, behind the first of the run.
-struct Along<const LEVELS: usize> {
+struct Along<const LEVELS: usize, const ROWS: usize> {
     /// The number of the pack's first element.
     number: u32,
     at: [u32; 16],
 }
 
-impl<const LEVELS: usize> Along<LEVELS> {
+impl<const LEVELS: usize, const ROWS: usize> Along<LEVELS, ROWS> {
     /// Of no pack.
     #[inline(always)]
     fn none() -> Self {
@@ -200,12 +218,14 @@ impl<const LEVELS: usize> Along<LEVELS> {
     unsafe fn go<F: Form>(&mut self, p: &Boxes, tables: &Tables, number: u32) {
         if const { LEVELS == 1 } {
             self.at[0] = number * p.within[0].staged;
-        } else if number != self.number {
+        } else if const { ROWS == 1 } || number != self.number {
+            // Tables with rows are of packs that do not repeat.
             self.number = number;
             let (turns, rest) = p.period.div_rem(number);
+            let entry = entry::<F, ROWS>(rest);
             for i in 0..const { 16 / F::BYTES } {
                 // SAFETY: the caller's contract.
-                self.at[i] = turns * p.period_step + unsafe { tables.along.get(rest + i as u32) };
+                self.at[i] = turns * p.period_step + unsafe { tables.along.get(entry + i as u32) };
             }
         }
     }

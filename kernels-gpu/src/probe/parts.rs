@@ -99,6 +99,30 @@ pub unsafe fn store_ranges<T: Float>(x: Global<T>, y: GlobalMut<T>, ranges: Glob
     }
 }
 
+/// Copies of each five words of `x`, thread by thread, the elements `low..high`, where `low` and `high` are numbers 2·i and 2·i + 1 of `ranges`, to
+/// the same places of `y`.
+///
+/// # Safety
+/// `count` times five words and pairs; `x` has those elements.
+#[kernel(family = "probe", types = [u8, f16, f32], instances = [{ ; threads: 64 }])]
+pub unsafe fn words_around<T: Copy>(x: Global<T>, y: GlobalMut<u8>, ranges: Global<u32>, count: u32) {
+    let i = thread::index_1d() as usize;
+    if i < count as usize {
+        let size = const { size_of::<T>() };
+        // SAFETY: below `count`.
+        unsafe {
+            let (low, high) = (ranges.get(2 * i), ranges.get(2 * i + 1));
+            let words = x.get_words_around::<5>(i * (20 / size), low, high);
+            for byte in 0..20 {
+                let element = byte / size;
+                if low <= element as u32 && (element as u32) < high {
+                    y.set(20 * i + byte, (words[byte / 4] >> (8 * (byte % 4))) as u8);
+                }
+            }
+        }
+    }
+}
+
 /// Polls packs of `x`: those below `polled` by `load_pack_relaxed`, again and (for all) by `load_pack_relaxed_or`, whose packs lie behind
 /// those of the first in `out`.
 ///

@@ -145,6 +145,36 @@ pub unsafe fn get_4_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwis
     a
 }
 #[inline(always)]
+pub unsafe fn get_words_around<T: Copy, const N: usize>(
+    raw: RawView,
+    index: usize,
+    low: u32,
+    high: u32,
+) -> [u32; N] {
+    let size = const { size_of::<T>() as u32 };
+    let (low, high, address, policy) = (low * size, high * size, at::<T>(raw, index), reads_stay());
+    let mut words = [0; N];
+    macro_rules! load {
+        ($($i:literal)*) => {$(
+            if const { $i < N } {
+                // SAFETY: the caller's contract; the word has one of the elements, so that its memory exists.
+                unsafe {
+                    asm!(
+                        "{{ .reg .pred p; setp.gt.u32 p, {high}, {begin}; setp.lt.and.u32 p, {low}, {end}, p;",
+                        "@p ld.global.nc.L2::cache_hint.b32 {word}, [{address} + {begin}], {policy}; }}",
+                        word = out(reg32) words[$i], address = in(reg64) address, low = in(reg32) low, high = in(reg32) high,
+                        begin = const 4 * $i, end = const 4 * $i + 4, policy = in(reg64) policy,
+                        options(nostack, readonly, preserves_flags)
+                    );
+                }
+            }
+        )*};
+    }
+    load!(0 1 2 3 4);
+    const { assert!(N <= 5) };
+    words
+}
+#[inline(always)]
 pub unsafe fn get_bits_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: u32) -> u32 {
     let address = at::<T>(raw, index);
     let mut bits = otherwise;

@@ -133,6 +133,24 @@ pub unsafe fn get_4_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwis
 }
 #[inline(always)]
 #[track_caller]
+pub unsafe fn get_words_around<T: Copy, const N: usize>(
+    raw: RawView,
+    index: usize,
+    low: u32,
+    high: u32,
+) -> [u32; N] {
+    let mut words = [u32::from_ne_bytes([simt::POISON; 4]); N];
+    for i in (low as usize..high as usize).take_while(|i| (i + 1) * size_of::<T>() <= 4 * N) {
+        // SAFETY: the checker tests the access; the element is within the words.
+        unsafe {
+            let value = get::<T>(raw, index.wrapping_add(i));
+            words.as_mut_ptr().cast::<T>().add(i).write_unaligned(value);
+        }
+    }
+    words
+}
+#[inline(always)]
+#[track_caller]
 pub unsafe fn get_bits_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: u32) -> u32 {
     if !when {
         return otherwise;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::boxes::Way;
+use super::launch;
 use super::plan::{Choice, Plan};
 use super::problem::Problem;
 use super::tuned;
@@ -77,7 +78,15 @@ pub fn explain(x: &Desc, dims: &[isize], dtype: DType) -> Result<Explanation> {
             let units: usize = explanation.extents.iter().product();
             explanation.kernel = "gather: each thread fetches what it stores".to_owned();
             explanation.widths = [simple.size; 2];
-            explanation.blocks = (units as u64).div_ceil(512);
+            let per_block =
+                launch::gather_kernel(simple.size, explanation.extents.len()).constant("UNITS") * 256;
+            explanation.blocks = units.div_ceil(per_block) as u64;
+        }
+        Choice::Rows => {
+            let row = explanation.extents.last().map_or(0, |extent| extent * simple.size);
+            explanation.kernel = format!("rows: packs of the words around them, of rows of {row} bytes");
+            explanation.widths = [4, 16];
+            explanation.blocks = bytes.div_ceil(2 * 16 * 512);
         }
         Choice::Cast => explanation.kernel = "cast of any strides, element by element".to_owned(),
         Choice::Tiles(tiled) => {
@@ -92,7 +101,7 @@ pub fn explain(x: &Desc, dims: &[isize], dtype: DType) -> Result<Explanation> {
         Choice::Boxes(boxed) => {
             explanation.kernel = match boxed.way {
                 Way::Turned => "turned: words through shared memory, transposed in registers".to_owned(),
-                Way::Packs { levels } => {
+                Way::Packs { levels, .. } => {
                     format!("packs: gathered from shared memory, by {levels} dimensions of it")
                 }
             };

@@ -1,5 +1,7 @@
 //! What shared memory costs a warp that gathers packs: pure arithmetic.
 
+use kernels_gpu::permute::along_row;
+
 /// How a warp's lanes share the packs of the runs of y.
 #[derive(Clone, Copy)]
 pub struct Lanes<'a> {
@@ -18,6 +20,10 @@ pub struct Lanes<'a> {
     /// Elements of a pack, and packs of a run.
     pub per_pack: usize,
     pub packs: usize,
+    /// Whether the table of places along a run has rows.
+    pub rows: bool,
+    /// Bytes between as many of the innermost level of a run as a pack has elements, where that level is not two.
+    pub skew: usize,
 }
 
 /// A way to share them.
@@ -97,6 +103,8 @@ impl Lanes<'_> {
             let number = (lane % along).min(self.packs - 1) * self.per_pack + lead;
             let counts = &mut self.within.iter().map(|level| level.0);
             let at = digits(counts, number, &|i| self.within[i].1);
+            let innermost = self.within.first().map_or(0, |level| number % level.0);
+            let at = at + innermost / self.per_pack * self.skew;
             let counts = &mut self.outs.iter().map(|level| level.0);
             let at = at + digits(counts, out, &|i| self.outs[i].1);
             for word in 0..self.unit.div_ceil(4) {
@@ -111,8 +119,15 @@ impl Lanes<'_> {
         let levels = self.within.split_last().map_or(&[][..], |(_, inner)| inner);
         let period: usize = levels.iter().map(|level| level.0).product();
         // Lanes on other runs are about an element further on.
-        let entry =
-            |lane: usize| ((lane % along).min(self.packs - 1) * self.per_pack + lane / along) % period.max(1);
+        let entry = |lane: usize| {
+            let first = (lane % along).min(self.packs - 1) * self.per_pack + lane / along;
+            let first = first % period.max(1);
+            if self.rows {
+                first / self.per_pack * along_row(self.per_pack) + first % self.per_pack
+            } else {
+                first
+            }
+        };
         most_of_a_bank((0..32).map(entry).collect())
     }
 }
@@ -133,7 +148,19 @@ mod tests {
     /// Packs of four words of four bytes, `step` bytes apart, in one long run.
     fn lanes(within: &[(usize, usize)]) -> Lanes<'_> {
         let (outs, steps) = (&[(1, 0)], &[0]);
-        Lanes { within, outs, steps, grain: 32, size: 4, unit: 4, per_word: 1, per_pack: 4, packs: 1024 }
+        Lanes {
+            within,
+            outs,
+            steps,
+            grain: 32,
+            size: 4,
+            unit: 4,
+            per_word: 1,
+            per_pack: 4,
+            packs: 1024,
+            rows: false,
+            skew: 0,
+        }
     }
 
     #[test]
@@ -152,6 +179,19 @@ mod tests {
         assert_eq!(lanes(&place).best().log, 5);
         let short = Lanes { outs: &[(1024, 20)], steps: &[16], packs: 2, ..lanes(&place) }.best();
         assert_eq!((short.log, short.busy), (1, 1.0));
+    }
+
+    #[test]
+    fn tables_with_rows_and_rows_apart_do_without_conflicts() {
+        // 32 columns of 73 rows of bytes, 272 bytes apart: a pack goes on 16 rows further, which are 16 bytes further yet.
+        let bytes = |within| Lanes { per_pack: 16, size: 1, unit: 1, packs: 146, ..lanes(within) };
+        let columns = [(73, 272), (32, 1)];
+        assert_eq!(bytes(&columns).conflicts(32, false), 5);
+        assert_eq!(Lanes { skew: 16, ..bytes(&columns) }.conflicts(32, false), 4);
+        // 490 columns of five rows: their places repeat after 2450 bytes.
+        let long = [(5, 490), (490, 1), (8, 2450)];
+        let entries = |rows| Lanes { rows, ..bytes(&long) }.entries(32);
+        assert_eq!((entries(false), entries(true)), (16, 1));
     }
 
     #[test]

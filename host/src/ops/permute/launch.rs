@@ -10,7 +10,7 @@ use kernels_gpu::permute::{self as kernels, Boxes, Dim, Gather, MAX_DIMS, Tiles}
 use super::boxes::{Boxed, Way};
 use super::plan::{Choice, Plan, Request};
 use super::resident::reserved;
-use super::simplify::{self, Simple};
+use super::simplify::{self, PACK, Simple};
 use super::tiles::Tiled;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -39,6 +39,7 @@ pub fn planned(request: Request) -> Arc<Plan> {
 pub fn run(plan: &Plan, x: &Tensor, y: &Tensor) -> Result<()> {
     match &plan.kernel {
         Choice::Gather => gather(&plan.simple, x, y),
+        Choice::Rows => rows(&plan.simple, x, y),
         Choice::Tiles(tiled) => tiles(tiled, plan.simple.size, x, y),
         Choice::Boxes(boxed) => boxes(boxed, plan, x, y),
         Choice::Cast => crate::ops::cast::cast_into(x, y),
@@ -80,9 +81,9 @@ fn boxes(boxed: &Boxed, plan: &Plan, x: &Tensor, y: &Tensor) -> Result<()> {
 
 fn box_kernel(way: Way, plan: &Plan) -> &'static BoxKernel {
     let (from, to) = (plan.request.from, plan.request.to);
-    let levels = match way {
-        Way::Turned => 0,
-        Way::Packs { levels } => levels,
+    let (levels, rows) = match way {
+        Way::Turned => (0, false),
+        Way::Packs { levels, rows } => (levels, rows),
     };
     if from != to {
         let kernels: &'static [BoxKernel] = match (from, to) {
@@ -100,14 +101,22 @@ fn box_kernel(way: Way, plan: &Plan) -> &'static BoxKernel {
             match (plan.simple.size, levels) {
                 $(
                     ($size, 0) => &kernels::turned::kernels::<$ty>()[0],
-                    ($size, _) => with_levels(kernels::staged::kernels::<$ty>(), levels),
+                    ($size, _) => staged(kernels::staged::kernels::<$ty>(), levels, rows),
                 )*
                 (_, 0) => &kernels::turned::kernels::<$rest>()[0],
-                (_, _) => with_levels(kernels::staged::kernels::<$rest>(), levels),
+                (_, _) => staged(kernels::staged::kernels::<$rest>(), levels, rows),
             }
         };
     }
     of!(1 => u8, 2 => u16, 4 => u32, 8 => u64; _ => cuda_std::Pack)
+}
+
+/// The first kernel with so many levels whose table has rows or not.
+fn staged(kernels: &'static [BoxKernel], levels: usize, rows: bool) -> &'static BoxKernel {
+    let fits = |kernel: &&BoxKernel| {
+        kernel.constant("LEVELS") >= levels && kernel.constant("ROWS") == usize::from(rows)
+    };
+    kernels.iter().find(fits).expect("there is one with all levels of either kind")
 }
 
 /// The first kernel with so many levels; they come by ascending levels, and the last has the most.
@@ -125,7 +134,32 @@ fn gather(simple: &Simple, x: &Tensor, y: &Tensor) -> Result<()> {
     })
 }
 
-fn gather_kernel(size: usize, dims: usize) -> &'static GatherKernel {
+fn rows(simple: &Simple, x: &Tensor, y: &Tensor) -> Result<()> {
+    let (from, to) = bytes(x, y)?;
+    let size = simple.size;
+    let dims: Vec<GatherDim> = simple.dims.iter().map(|dim| GatherDim { dim: *dim, bias: 0 }).collect();
+    let kernel = match size {
+        1 => &kernels::rows::kernels::<u8>()[0],
+        2 => &kernels::rows::kernels::<u16>()[0],
+        4 => &kernels::rows::kernels::<u32>()[0],
+        _ => &kernels::rows::kernels::<u64>()[0],
+    };
+    let per_block = kernel.bounds.threads as usize * kernel.constant("UNITS");
+    // Places within a launch are bytes, in 31 bits.
+    cut(&dims, size, MOST_UNITS / size, &mut |params| {
+        // The launch's first and last pack may be in part.
+        let packs = (params.units as u64 * size as u64 + 2 * (PACK as u64 - 1)) / PACK as u64;
+        // A table of where the rows begin that a block has something of, and of the row behind each.
+        let row = params.dims[0].extent.value() as usize * size;
+        let table = size_of::<u64>() * (per_block * PACK / row + 3);
+        let grid = Grid::covering(packs, per_block as u64)?.shared(table as u32);
+        // SAFETY: as of a gather; the plan has no shorter rows than the kernel.
+        unsafe { x.device().launch(kernel, grid, (from, to, params)) }
+    })
+}
+
+/// The kernel for units of so many bytes in so many dimensions.
+pub fn gather_kernel(size: usize, dims: usize) -> &'static GatherKernel {
     let kernels: &'static [GatherKernel] = match size {
         1 => kernels::gather::kernels::<u8>(),
         2 => kernels::gather::kernels::<u16>(),
@@ -133,7 +167,9 @@ fn gather_kernel(size: usize, dims: usize) -> &'static GatherKernel {
         8 => kernels::gather::kernels::<u64>(),
         _ => kernels::gather::kernels::<cuda_std::Pack>(),
     };
-    kernels.iter().find(|kernel| kernel.constant("DIMS") >= dims).unwrap_or(&kernels[kernels.len() - 1])
+    // What is smaller than a pack has more under way by two to a thread.
+    let least = if size == PACK { dims } else { MAX_DIMS };
+    kernels.iter().find(|kernel| kernel.constant("DIMS") >= least).unwrap_or(&kernels[kernels.len() - 1])
 }
 
 /// As many blocks as the units of a launch need.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::boxes::{Boxed, Layout, Way};
-use super::cost::{cost, with_best_limit};
+use super::cost::{cost, of_rows, with_best_limit};
 use super::simplify::{Dim, PACK, Simple, simplify, widen};
 use super::takes::{Walk, chain_of_x, takes};
 use super::tiles::Tiled;
@@ -37,6 +37,8 @@ pub struct Plan {
 pub enum Choice {
     /// Each thread fetches what it stores, elements of the simplified problem.
     Gather,
+    /// Rows of the last dimension as they are, at any alignment.
+    Rows,
     /// Tiles of two dimensions through shared memory.
     Tiles(Box<Tiled>),
     /// Boxes of any through shared memory.
@@ -51,6 +53,9 @@ const RUNS: [usize; 11] = [32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384,
 /// Bytes that memory reads at once: shorter runs that stay whole are read with others, in boxes. Rows of 48 bytes of
 /// 24×25841×6×12 by (2,0,1,3) take 0.62 of a copy's rate as they are, and 0.95 as a part of boxes.
 const LEAST_KEPT: usize = 64;
+
+/// Cycles of a load from the table of places along a run from which on a table with rows is tried.
+const LEAST_ENTRIES: usize = 4;
 
 impl Plan {
     pub fn new(request: Request) -> Plan {
@@ -88,10 +93,12 @@ fn candidates(request: &Request) -> (Simple, Vec<Choice>) {
         true => widen(simple, alignment(*x_phase).min(alignment(*y_phase))),
         false => simple,
     };
+    let rows = if from == to { row_bytes(&simple) } else { None };
+    let rows = rows.map(|bytes| (of_rows(bytes, apart(&simple)), Choice::Rows));
     let chain = chain_of_x(&simple.dims);
     // Boxes are of elements that are there once.
     if chain.is_empty() || simple.dims.iter().any(|dim| dim.x <= 0) {
-        return (simple, Vec::new());
+        return (simple, rows.map(|(_, rows)| rows).into_iter().collect());
     }
     let y_size = if from == to { simple.size } else { to.size() };
     let walk = Walk { dims: &simple.dims, x_size: simple.size, y_size, x_phase: *x_phase, y_phase: *y_phase };
@@ -104,9 +111,18 @@ fn candidates(request: &Request) -> (Simple, Vec<Choice>) {
                 let boxed = |layout| Boxed::new(&walk, &chain, take.clone(), layout);
                 // Words are turned as they are: a cast goes by elements.
                 let words: &[bool] = if from == to { &[false, true] } else { &[false] };
-                let layouts =
-                    words.iter().flat_map(|&words| [false, true].map(|skew| Layout { words, skew }));
-                boxes.extend(layouts.filter_map(boxed));
+                let layouts = words
+                    .iter()
+                    .flat_map(|&words| [false, true].map(|skew| Layout { words, skew, rows: false }));
+                for layout in layouts {
+                    // Rows cost more than few conflicts, and casts have no kernels for them.
+                    let plain = boxed(layout);
+                    let conflicts = plain.as_ref().is_none_or(|plain| plain.lanes.entries >= LEAST_ENTRIES);
+                    if from == to && conflicts {
+                        boxes.extend(boxed(Layout { rows: true, ..layout }));
+                    }
+                    boxes.extend(plain);
+                }
                 tried.push(take);
             }
         }
@@ -119,16 +135,29 @@ fn candidates(request: &Request) -> (Simple, Vec<Choice>) {
     let tiles = tiles.into_iter().map(|tiled| (tiled.cost(), Choice::Tiles(Box::new(tiled))));
     let boxes =
         boxes.into_iter().map(with_best_limit).map(|(cost, boxed)| (cost, Choice::Boxes(Box::new(boxed))));
-    let mut staged: Vec<(f64, Choice)> = tiles.chain(boxes).collect();
+    let mut staged: Vec<(f64, Choice)> = tiles.chain(boxes).chain(rows).collect();
     staged.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     let staged = staged.into_iter().map(|(_, choice)| choice).collect();
     (simple, staged)
+}
+
+/// Bytes of the rows that stay whole, where the kernel can have them: it makes a pack of at most two, and has no use for what is aligned.
+pub fn row_bytes(simple: &Simple) -> Option<usize> {
+    let row = simple.dims.last().filter(|row| row.x == 1 && simple.size < PACK)?;
+    Some(row.extent * simple.size).filter(|&bytes| bytes >= PACK)
+}
+
+/// Bytes of y between rows that are neighbours in x, if any are.
+fn apart(simple: &Simple) -> usize {
+    let row = simple.dims.last().map_or(0, |row| row.extent as isize);
+    simple.dims.iter().find(|dim| dim.x == row).map_or(0, |dim| dim.y as usize * simple.size)
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kernel {
             Choice::Gather => write!(f, "gather of {} bytes", self.simple.size),
+            Choice::Rows => write!(f, "rows of {} bytes", row_bytes(&self.simple).unwrap_or(0)),
             Choice::Cast => write!(f, "cast of any strides"),
             Choice::Tiles(tiled) => {
                 let Tiled { take, out_bytes, .. } = &**tiled;
@@ -137,7 +166,9 @@ impl fmt::Display for Plan {
             Choice::Boxes(boxed) => {
                 match boxed.way {
                     Way::Turned => write!(f, "turned")?,
-                    Way::Packs { levels } => write!(f, "packs by {levels}")?,
+                    Way::Packs { levels, rows } => {
+                        write!(f, "packs by {levels}{}", if rows { " in rows" } else { "" })?;
+                    }
                 }
                 if boxed.skew {
                     write!(f, " skewed")?;
