@@ -18,6 +18,23 @@ pub struct Walk<'a> {
     pub y_phase: usize,
 }
 
+impl Walk<'_> {
+    /// Bytes of x from one element of a dimension to the next.
+    pub fn x_step(&self, dim: usize) -> usize {
+        self.dims[dim].x as usize * self.x_size
+    }
+
+    /// And of y.
+    pub fn y_step(&self, dim: usize) -> usize {
+        self.dims[dim].y as usize * self.y_size
+    }
+
+    /// Bytes of the words that are turned: of one element of x, or of as many as four bytes have.
+    pub fn word(&self) -> usize {
+        self.x_size.max(4)
+    }
+}
+
 /// The dimensions of a walk in the order in which x has them, as long as each follows the one before without a gap.
 pub fn chain_of_x(dims: &[Dim]) -> Vec<usize> {
     let mut chain = Vec::new();
