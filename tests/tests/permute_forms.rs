@@ -221,3 +221,45 @@ fn more_than_2_to_the_32_bytes_are_permuted() -> Result<()> {
     }
     Ok(())
 }
+
+/// Rows of odd bytes by a launch each, which begin and end inside a pack of y: what lies at their ends is that of both.
+#[test]
+fn rows_of_more_than_2_to_the_32_bytes_are_permuted() -> Result<()> {
+    const SHAPE: [usize; 3] = [3, 2, 715_827_889];
+    const PIECE: usize = 4096;
+    let test = "rows_of_more_than_2_to_the_32_bytes_are_permuted";
+    let Some(gpu) = warpwright_tests::first_gpu(test) else { return Ok(()) };
+    let tensors = Tensor::zeros(&gpu, DType::I8, &SHAPE)
+        .and_then(|x| Ok((x, Tensor::uninit(&gpu, DType::I8, &[SHAPE[1], SHAPE[0], SHAPE[2]])?)));
+    let (x, y) = match tensors {
+        Ok(tensors) => tensors,
+        Err(error) => {
+            warpwright_tests::skipped("large", test, &error.to_string());
+            return Ok(());
+        }
+    };
+    assert!(x.len() > 1 << 32);
+    let rows = || (0..SHAPE[0]).flat_map(|i| (0..SHAPE[1]).map(move |j| [i, j]));
+    let places = [0, SHAPE[2] / 2, SHAPE[2] - PIECE];
+    let piece = |of: &Tensor, [i, j]: [usize; 2], at: usize| {
+        of.narrow(0, i, 1)?.narrow(1, j, 1)?.narrow(2, at, PIECE)
+    };
+    let of = |[i, j]: [usize; 2], at: usize| -> Vec<u8> {
+        let words = Random::new((at + 2 * i + j) as u64).words(PIECE / 4);
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    };
+    for row in rows() {
+        for at in places {
+            let bytes = Tensor::from_bytes(&gpu, DType::I8, &[1, 1, PIECE], &of(row, at))?;
+            piece(&x, row, at)?.copy_from(&bytes)?;
+        }
+    }
+    ops::permute_into(&x, &[1, 0, 2], &y)?;
+    for row in rows() {
+        for at in places {
+            let got = ops::contiguous(&piece(&y, [row[1], row[0]], at)?)?;
+            assert_same(&got.to_bytes()?, &of(row, at), format!("row {row:?} from {at}"));
+        }
+    }
+    Ok(())
+}
