@@ -127,8 +127,9 @@ fn candidates(request: &Request) -> (Simple, Vec<Choice>) {
             }
         }
     }
-    // Where words of four bytes and more can be turned, a skew costs more than the conflicts that it avoids.
-    if simple.size >= 4 && boxes.iter().any(|boxed| boxed.way == Way::Turned) {
+    // Where elements of two bytes and more can be turned, a skew costs more than the conflicts that it avoids: 16×16×64×64×64 by (4,2,0,3,1) has
+    // 0.958 in f16 without, and 0.948 with it.
+    if simple.size >= 2 && boxes.iter().any(|boxed| boxed.way == Way::Turned) {
         boxes.retain(|boxed| !boxed.skew);
     }
     let tiles = if from == to { Tiled::all(&walk) } else { Vec::new() };
