@@ -192,21 +192,28 @@ fn negative_strides_are_refused_by_name() -> Result<()> {
     Ok(())
 }
 
+/// Zeros of more than 2^32 bytes on a GPU, and room for as many of another shape; nothing where there is no such GPU.
+fn large(test: &str, shape: &[usize], turned: &[usize]) -> Result<Option<(Device, Tensor, Tensor)>> {
+    let Some(gpu) = warpwright_tests::first_gpu(test) else { return Ok(None) };
+    let tensors =
+        Tensor::zeros(&gpu, DType::I8, shape).and_then(|x| Ok((x, Tensor::uninit(&gpu, DType::I8, turned)?)));
+    match tensors {
+        Ok((x, y)) => {
+            assert!(x.len() > 1 << 32);
+            Ok(Some((gpu, x, y)))
+        }
+        Err(error) => {
+            warpwright_tests::skipped("large", test, &error.to_string());
+            Ok(None)
+        }
+    }
+}
+
 #[test]
 fn more_than_2_to_the_32_bytes_are_permuted() -> Result<()> {
     const SHAPE: [usize; 2] = [65_536, 65_600];
     let test = "more_than_2_to_the_32_bytes_are_permuted";
-    let Some(gpu) = warpwright_tests::first_gpu(test) else { return Ok(()) };
-    let tensors = Tensor::zeros(&gpu, DType::I8, &SHAPE)
-        .and_then(|x| Ok((x, Tensor::uninit(&gpu, DType::I8, &[SHAPE[1], SHAPE[0]])?)));
-    let (x, y) = match tensors {
-        Ok(tensors) => tensors,
-        Err(error) => {
-            warpwright_tests::skipped("large", test, &error.to_string());
-            return Ok(());
-        }
-    };
-    assert!(x.len() > 1 << 32);
+    let Some((gpu, x, y)) = large(test, &SHAPE, &[SHAPE[1], SHAPE[0]])? else { return Ok(()) };
     let rows = [0, 1, 32_767, 50_000, 65_535];
     let of = |row: usize| -> Vec<u8> {
         Random::new(row as u64).words(SHAPE[1] / 4).iter().flat_map(|word| word.to_ne_bytes()).collect()
@@ -228,17 +235,7 @@ fn rows_of_more_than_2_to_the_32_bytes_are_permuted() -> Result<()> {
     const SHAPE: [usize; 3] = [3, 2, 715_827_889];
     const PIECE: usize = 4096;
     let test = "rows_of_more_than_2_to_the_32_bytes_are_permuted";
-    let Some(gpu) = warpwright_tests::first_gpu(test) else { return Ok(()) };
-    let tensors = Tensor::zeros(&gpu, DType::I8, &SHAPE)
-        .and_then(|x| Ok((x, Tensor::uninit(&gpu, DType::I8, &[SHAPE[1], SHAPE[0], SHAPE[2]])?)));
-    let (x, y) = match tensors {
-        Ok(tensors) => tensors,
-        Err(error) => {
-            warpwright_tests::skipped("large", test, &error.to_string());
-            return Ok(());
-        }
-    };
-    assert!(x.len() > 1 << 32);
+    let Some((gpu, x, y)) = large(test, &SHAPE, &[SHAPE[1], SHAPE[0], SHAPE[2]])? else { return Ok(()) };
     let rows = || (0..SHAPE[0]).flat_map(|i| (0..SHAPE[1]).map(move |j| [i, j]));
     let places = [0, SHAPE[2] / 2, SHAPE[2] - PIECE];
     let piece = |of: &Tensor, [i, j]: [usize; 2], at: usize| {

@@ -1,6 +1,7 @@
 //! Accesses narrower than a pack, polls of packs, and copies of parts from global to shared memory.
 
-use cuda_std::{bf16, f16};
+use cuda_std::kernel::Kernel;
+use cuda_std::{Global, GlobalMut, bf16, f16};
 use kernels_gpu::probe::{
     async_parts, load_bits, poll_packs, shared_eights, store_parts, store_ranges, words_around,
 };
@@ -81,24 +82,7 @@ fn ranges<T: Plain + store_ranges::Instances>(device: &Device, of: impl Fn(u64) 
     // A whole pack is for stores of packs: a part leaves out an end at least.
     let ranges: Vec<[i32; 2]> =
         ranges.into_iter().filter(|&[low, high]| low > 0 || high < per_pack).collect();
-    let count = ranges.len();
-    let values = random(count * per_pack as usize, &of);
-    let (x, y) = (Array::new(device, &values)?, Array::<T>::poisoned(device, values.len())?);
-    let of_ranges = Array::new(device, ranges.as_flattened())?;
-    let grid = Grid::covering(count as u64, kernel.bounds.threads.into())?;
-    // SAFETY: the arrays have the sizes that the kernel states.
-    unsafe { device.launch(kernel, grid, (x.view()?, y.view_mut()?, of_ranges.view()?, count as u32))? };
-    let values = bytes(&values);
-    let want = written(
-        values.len(),
-        |at| values[at],
-        |at| {
-            let [low, high] = ranges[at / 16];
-            (low..high).contains(&((at % 16 / size_of::<T>()) as i32))
-        },
-    );
-    assert_same(&bytes(&y.read()?), &want, format!("{} of {count} ranges, by bytes", kernel.name));
-    Ok(())
+    by_ranges(device, kernel, &random(ranges.len() * per_pack as usize, of), 16, &ranges)
 }
 
 /// Every range of five words.
@@ -107,23 +91,36 @@ fn words<T: Plain + words_around::Instances>(device: &Device, of: impl Fn(u64) -
     let elements = 20 / size_of::<T>() as u32;
     let ranges: Vec<[u32; 2]> =
         (0..elements).flat_map(|low| (low + 1..=elements).map(move |high| [low, high])).collect();
+    by_ranges(device, kernel, &random(ranges.len() * elements as usize, of), 20, &ranges)
+}
+
+/// x, y, the ranges, and how many these are.
+type ByRanges<T, U, R> = Kernel<(Global<T>, GlobalMut<U>, Global<R>, u32)>;
+
+/// Launches a kernel that copies, of each so many bytes, the elements in a range, and checks that it writes these and nothing else.
+fn by_ranges<T: Plain, U: Plain, R: Plain + Into<i64>>(
+    device: &Device,
+    kernel: &ByRanges<T, U, R>,
+    values: &[T],
+    each: usize,
+    ranges: &[[R; 2]],
+) -> Result<()> {
     let count = ranges.len();
-    let values = random(count * elements as usize, &of);
-    let (x, y) = (Array::new(device, &values)?, Array::<u8>::poisoned(device, 20 * count)?);
+    let (x, y) = (Array::new(device, values)?, Array::<U>::poisoned(device, count * each / size_of::<U>())?);
     let of_ranges = Array::new(device, ranges.as_flattened())?;
     let grid = Grid::covering(count as u64, kernel.bounds.threads.into())?;
     // SAFETY: the arrays have the sizes that the kernel states.
     unsafe { device.launch(kernel, grid, (x.view()?, y.view_mut()?, of_ranges.view()?, count as u32))? };
-    let values = bytes(&values);
+    let values = bytes(values);
     let want = written(
         values.len(),
         |at| values[at],
         |at| {
-            let [low, high] = ranges[at / 20];
-            (low..high).contains(&((at % 20 / size_of::<T>()) as u32))
+            let [low, high]: [i64; 2] = ranges[at / each].map(Into::into);
+            (low..high).contains(&((at % each / size_of::<T>()) as i64))
         },
     );
-    assert_same(&y.read()?, &want, format!("{} of {count} ranges, by bytes", kernel.name));
+    assert_same(&bytes(&y.read()?), &want, format!("{} of {count} ranges, by bytes", kernel.name));
     Ok(())
 }
 

@@ -47,17 +47,17 @@ const _: () = assert!(size_of::<Gather>() == 32 * MAX_DIMS + 24 + 8);
 
 /// Where a unit is.
 #[derive(Clone, Copy)]
-struct At {
-    x: i64,
+pub(super) struct At {
+    pub(super) x: i64,
     bias: i64,
 }
 
 impl Gather {
-    /// Unit `number` of the launch, by at most DIMS dimensions; without BIAS that has no place.
+    /// Number `number` in the launch's dimensions from FIRST on, of which there are at most DIMS in all; without BIAS that has no place.
     #[inline(always)]
-    fn at<const DIMS: usize, const BIAS: bool>(&self, number: u32) -> At {
+    pub(super) fn at<const FIRST: usize, const DIMS: usize, const BIAS: bool>(&self, number: u32) -> At {
         let (mut at, mut rest) = (At { x: self.x, bias: self.bias }, number);
-        for i in 0..DIMS {
+        for i in FIRST..DIMS {
             if i as u32 >= self.dim_count {
                 break;
             }
@@ -98,7 +98,7 @@ pub unsafe fn gather<T: Unit, const DIMS: usize, const UNITS: usize>(
         for i in 0..UNITS {
             let number = first + i as u32 * width;
             if number < p.units {
-                held[i] = T::get(x, p.at::<DIMS, false>(number).x as usize);
+                held[i] = T::get(x, p.at::<0, DIMS, false>(number).x as usize);
             }
         }
         for i in 0..UNITS {
@@ -129,7 +129,7 @@ pub unsafe fn gather_bias_packs<T: Float, const UNITS: usize>(
         for i in 0..UNITS {
             let number = first + i as u32 * width;
             let when = number < p.units;
-            let at = p.at::<MAX_DIMS, true>(if when { number } else { 0 });
+            let at = p.at::<0, MAX_DIMS, true>(if when { number } else { 0 });
             held[i] = x.get_pack_if(when, at.x as usize / size_of::<T>(), 0);
             added[i] = bias.get_pack_if(when, at.bias as usize, 0);
         }
@@ -163,7 +163,7 @@ pub unsafe fn gather_bias_elements<T: Float, const UNITS: usize>(
         for i in 0..UNITS {
             let number = first + i as u32 * width;
             if number < p.units {
-                let at = p.at::<MAX_DIMS, true>(number);
+                let at = p.at::<0, MAX_DIMS, true>(number);
                 let value = x.get(at.x as usize / size_of::<T>()).to_f32();
                 sums[i] = value + bias.get(at.bias as usize).to_f32();
             }

@@ -6,7 +6,6 @@
 //! Where the rows of a block begin is worked out once, into shared memory, as boxes do it. By each pack anew it took 240 instructions where
 //! a multiprocessor has 300 while memory copies a pack, and two thirds of a copy's rate.
 
-use super::boxes::advanced;
 use super::fetch::{Gather, MAX_DIMS};
 use super::part::set_part;
 use super::unit::Unit;
@@ -42,7 +41,7 @@ impl Block {
             let begins = Shared::<u64>::dynamic(0, rows);
             let mut i = thread::thread_idx_x();
             while i < rows {
-                begins.set(i, p.row(row + i) as u64);
+                begins.set(i, p.at::<1, MAX_DIMS, false>(row + i).x as u64);
                 i += thread::block_dim_x();
             }
             thread::sync_threads();
@@ -176,25 +175,6 @@ unsafe fn around<T: Unit>(x: Global<u8>, from: i64, low: u32, high: u32) -> [u32
 #[inline(always)]
 fn shifted<T: Unit>(words: &[u32; WORDS], i: usize, from: i64) -> u32 {
     if const { T::BYTES < 4 } { funnel_right(words[i], words[i + 1], 8 * skew::<T>(from)) } else { words[i] }
-}
-
-impl Gather {
-    /// The byte of x where row `number` begins.
-    #[inline(always)]
-    fn row(&self, number: u32) -> i64 {
-        let (mut at, mut rest) = (self.x, number);
-        for i in 1..MAX_DIMS {
-            // The dimensions that count are mostly two.
-            if i as u32 >= self.dim_count {
-                break;
-            }
-            let last = i as u32 + 1 == self.dim_count;
-            let (next, digit) = if last { (0, rest) } else { self.dims[i].extent.div_rem(rest) };
-            at = advanced(at, self.dims[i].x, digit);
-            rest = next;
-        }
-        at
-    }
 }
 
 /// y = x permuted. The last dimension of `p` are the rows.

@@ -95,11 +95,13 @@ fn instructions(boxed: &Boxed) -> f64 {
     };
     let rounds = (outs / threads).ceil() * (outs / 32.0).ceil().min(warps);
     // A table of places along a run that has rows is of a long one; its levels are divided one after the other.
-    let rows = if matches!(boxed.way, Way::Packs { rows: true, .. }) { 1.0 } else { 0.0 };
-    let entries = rows
-        * (boxed.params.along as f64 / threads).ceil()
-        * warps
-        * (12.0 + 12.0 * boxed.params.within_levels as f64);
+    let entries = match boxed.way {
+        Way::Packs { rows: true, .. } => {
+            let each = 12.0 + 12.0 * boxed.params.within_levels as f64;
+            (boxed.params.along as f64 / threads).ceil() * warps * each
+        }
+        _ => 0.0,
+    };
     let parts = match boxed.joins {
         Joins::Nowhere => 5.7 + 0.95 * loads,
         Joins::Beyond => 14.0,

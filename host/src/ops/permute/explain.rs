@@ -4,8 +4,9 @@ use std::fmt;
 
 use super::boxes::Way;
 use super::launch;
-use super::plan::{Choice, Plan};
+use super::plan::{Choice, Plan, row_bytes};
 use super::problem::Problem;
+use super::simplify::PACK;
 use super::tuned;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -76,17 +77,17 @@ pub fn explain(x: &Desc, dims: &[isize], dtype: DType) -> Result<Explanation> {
     match &plan.kernel {
         Choice::Gather => {
             let units: usize = explanation.extents.iter().product();
+            let kernel = launch::gather_kernel(simple.size, explanation.extents.len());
             explanation.kernel = "gather: each thread fetches what it stores".to_owned();
             explanation.widths = [simple.size; 2];
-            let per_block =
-                launch::gather_kernel(simple.size, explanation.extents.len()).constant("UNITS") * 256;
-            explanation.blocks = units.div_ceil(per_block) as u64;
+            explanation.blocks = (units as u64).div_ceil(launch::per_block(kernel));
         }
         Choice::Rows => {
-            let row = explanation.extents.last().map_or(0, |extent| extent * simple.size);
+            let row = row_bytes(simple).unwrap_or(0);
+            let packs = (problem.y.len() * dtype.size()).div_ceil(PACK) as u64;
             explanation.kernel = format!("rows: packs of the words around them, of rows of {row} bytes");
-            explanation.widths = [4, 16];
-            explanation.blocks = bytes.div_ceil(2 * 16 * 512);
+            explanation.widths = [4, PACK];
+            explanation.blocks = packs.div_ceil(launch::per_block(launch::rows_kernel(simple.size)));
         }
         Choice::Cast => explanation.kernel = "cast of any strides, element by element".to_owned(),
         Choice::Tiles(tiled) => {

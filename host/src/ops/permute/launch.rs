@@ -126,8 +126,7 @@ fn with_levels(kernels: &'static [BoxKernel], levels: usize) -> &'static BoxKern
 
 fn gather(simple: &Simple, x: &Tensor, y: &Tensor) -> Result<()> {
     let (from, to) = bytes(x, y)?;
-    let dims: Vec<GatherDim> = simple.dims.iter().map(|dim| GatherDim { dim: *dim, bias: 0 }).collect();
-    cut(&dims, simple.size, MOST_UNITS, &mut |params| {
+    cut(&without_bias(simple), simple.size, MOST_UNITS, &mut |params| {
         let kernel = gather_kernel(simple.size, params.dim_count as usize);
         // SAFETY: x holds the elements of these dimensions, y is of their shape; the grid covers the units.
         unsafe { x.device().launch(kernel, gather_grid(kernel, &params)?, (from, to, params)) }
@@ -137,25 +136,28 @@ fn gather(simple: &Simple, x: &Tensor, y: &Tensor) -> Result<()> {
 fn rows(simple: &Simple, x: &Tensor, y: &Tensor) -> Result<()> {
     let (from, to) = bytes(x, y)?;
     let size = simple.size;
-    let dims: Vec<GatherDim> = simple.dims.iter().map(|dim| GatherDim { dim: *dim, bias: 0 }).collect();
-    let kernel = match size {
-        1 => &kernels::rows::kernels::<u8>()[0],
-        2 => &kernels::rows::kernels::<u16>()[0],
-        4 => &kernels::rows::kernels::<u32>()[0],
-        _ => &kernels::rows::kernels::<u64>()[0],
-    };
-    let per_block = kernel.bounds.threads as usize * kernel.constant("UNITS");
+    let kernel = rows_kernel(size);
     // Places within a launch are bytes, in 31 bits.
-    cut(&dims, size, MOST_UNITS / size, &mut |params| {
+    cut(&without_bias(simple), size, MOST_UNITS / size, &mut |params| {
         // The launch's first and last pack may be in part.
         let packs = (params.units as u64 * size as u64 + 2 * (PACK as u64 - 1)) / PACK as u64;
         // A table of where the rows begin that a block has something of, and of the row behind each.
         let row = params.dims[0].extent.value() as usize * size;
-        let table = size_of::<u64>() * (per_block * PACK / row + 3);
-        let grid = Grid::covering(packs, per_block as u64)?.shared(table as u32);
+        let table = size_of::<u64>() * (per_block(kernel) as usize * PACK / row + 3);
+        let grid = Grid::covering(packs, per_block(kernel))?.shared(table as u32);
         // SAFETY: as of a gather; the plan has no shorter rows than the kernel.
         unsafe { x.device().launch(kernel, grid, (from, to, params)) }
     })
+}
+
+/// The kernel for rows of elements of so many bytes.
+pub fn rows_kernel(size: usize) -> &'static GatherKernel {
+    match size {
+        1 => &kernels::rows::kernels::<u8>()[0],
+        2 => &kernels::rows::kernels::<u16>()[0],
+        4 => &kernels::rows::kernels::<u32>()[0],
+        _ => &kernels::rows::kernels::<u64>()[0],
+    }
 }
 
 /// The kernel for units of so many bytes in so many dimensions.
@@ -174,8 +176,12 @@ pub fn gather_kernel(size: usize, dims: usize) -> &'static GatherKernel {
 
 /// As many blocks as the units of a launch need.
 pub fn gather_grid<Args>(kernel: &Kernel<Args>, params: &Gather) -> Result<Grid> {
-    let per_block = u64::from(kernel.bounds.threads) * kernel.constant("UNITS") as u64;
-    Grid::covering(params.units.into(), per_block)
+    Grid::covering(params.units.into(), per_block(kernel))
+}
+
+/// Units, or packs, that a block of a gather has.
+pub fn per_block<Args>(kernel: &Kernel<Args>) -> u64 {
+    u64::from(kernel.bounds.threads) * kernel.constant("UNITS") as u64
 }
 
 /// A dimension of a gather, with the step along it in a bias.
@@ -183,6 +189,10 @@ pub fn gather_grid<Args>(kernel: &Kernel<Args>, params: &Gather) -> Result<Grid>
 pub struct GatherDim {
     pub dim: simplify::Dim,
     pub bias: isize,
+}
+
+fn without_bias(simple: &Simple) -> Vec<GatherDim> {
+    simple.dims.iter().map(|&dim| GatherDim { dim, bias: 0 }).collect()
 }
 
 /// Cuts a walk along its outermost dimensions into launches of at most `most` units of `size` bytes.
