@@ -34,8 +34,9 @@ pub fn arrive() {
     imp::arrive();
 }
 
-/// As [`arrive`], for a thread that has used what it read from other blocks and has written nothing for them: what it has
-/// written is not made visible. The checker takes it for [`arrive`].
+/// As [`arrive`], for a thread whose writes since the last barrier nobody waits for at this one: what it has written is not made visible. Such
+/// a thread has used what it read from other blocks, or has been told by other means that what it wrote has come. The checker takes it for
+/// [`arrive`].
 #[inline(always)]
 pub fn arrive_relaxed() {
     imp::arrive_relaxed();

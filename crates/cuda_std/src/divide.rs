@@ -38,25 +38,53 @@ impl Divisor {
     }
 }
 
-/// A divisor of 31-bit dividends: `n / d = (2·n · magic >> 32) >> shift`, exact for n < 2^31 and 1 ≤ d < 2^31, with the magic of a [`Divisor`].
-/// A shift of 32 bits takes any number as it is; of that of 64 bits kernels that stay for several tiles keep the last bits in a register of
-/// which there are few.
+/// The quotients of 31-bit dividends by a divisor: `n / d = (2·n · magic >> 32) >> shift`, exact for n < 2^31 and 1 ≤ d < 2^31, with the magic
+/// of a [`Divisor`]. A shift of 32 bits takes any number as it is; of that of 64 bits kernels that stay for several tiles keep the last bits in a
+/// register of which there are few.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quotient {
+    magic: u32,
+    shift: u32,
+}
+crate::plain_parameter!(Quotient);
+
+impl Quotient {
+    /// Of 1.
+    pub const ONE: Quotient = Quotient { magic: 1 << 31, shift: 0 };
+
+    /// Precomputes; `None` unless 1 ≤ `divisor` < 2^31.
+    pub const fn new(divisor: u32) -> Option<Quotient> {
+        match Divisor::new(divisor) {
+            Some(Divisor { magic, shift, .. }) => Some(Quotient { magic, shift: shift - 31 }),
+            None => None,
+        }
+    }
+
+    /// That of `n` < 2^31.
+    #[inline(always)]
+    pub fn of(self, n: u32) -> u32 {
+        let high = (((2 * n) as u64 * self.magic as u64) >> 32) as u32;
+        crate::imp::bits::shift_right(high, self.shift)
+    }
+}
+
+/// A divisor of 31-bit dividends by way of its [`Quotient`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortDivisor {
     value: u32,
-    magic: u32,
-    shift: u32,
+    quotient: Quotient,
 }
 
 impl ShortDivisor {
     /// Divides by 1.
-    pub const ONE: ShortDivisor = ShortDivisor { value: 1, magic: 1 << 31, shift: 0 };
+    pub const ONE: ShortDivisor = ShortDivisor { value: 1, quotient: Quotient::ONE };
 
     /// Precomputes; `None` unless 1 ≤ `value` < 2^31.
     pub const fn new(value: u32) -> Option<ShortDivisor> {
-        match Divisor::new(value) {
-            Some(Divisor { value, magic, shift }) => Some(ShortDivisor { value, magic, shift: shift - 31 }),
+        match Quotient::new(value) {
+            Some(quotient) => Some(ShortDivisor { value, quotient }),
             None => None,
         }
     }
@@ -70,8 +98,7 @@ impl ShortDivisor {
     /// Quotient and remainder of `n` < 2^31.
     #[inline(always)]
     pub fn div_rem(self, n: u32) -> (u32, u32) {
-        let high = (((2 * n) as u64 * self.magic as u64) >> 32) as u32;
-        let quotient = crate::imp::bits::shift_right(high, self.shift);
+        let quotient = self.quotient.of(n);
         (quotient, n.wrapping_sub(quotient.wrapping_mul(self.value)))
     }
 }

@@ -5,45 +5,56 @@
 
 use super::boxes::advanced;
 use super::unit::Unit;
-use cuda_std::divide::Divisor;
+use cuda_std::divide::{Quotient, ShortDivisor};
 use cuda_std::prelude::*;
 
 /// Dimensions of a gather.
 pub const MAX_DIMS: usize = 8;
 
 /// A dimension, the innermost first.
+///
+/// A unit's place is the sum of its digits times the dimensions' steps, and each digit is what is left of one quotient by the next:
+/// dᵢ = qᵢ - qᵢ₊₁·eᵢ with qᵢ = number / (e₀·…·eᵢ₋₁). So the place is also the sum of the quotients times sᵢ - eᵢ₋₁·sᵢ₋₁, and no quotient
+/// waits for another: a thread with one pack has little else to wait for.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dim {
-    /// How long it is.
-    pub extent: Divisor,
-    /// Fills the struct, which has no padding.
-    pub unused: u32,
-    /// Bytes of x from one to the next.
+    /// Units of the dimensions within it.
+    pub within: Quotient,
+    /// Bytes of x from one to the next, beyond all of the dimension before.
     pub x: i64,
-    /// Elements of the bias from one to the next; 0 without a bias.
-    pub bias: i64,
 }
 
-/// A launch.
+impl Dim {
+    /// One that does not count.
+    pub const NONE: Dim = Dim { within: Quotient::ONE, x: 0 };
+}
+
+/// A launch. What all kernels read comes first: a kernel with little to do waits for its parameters, 64 bytes at a time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Gather {
-    /// The dimensions.
-    pub dims: [Dim; MAX_DIMS],
-    /// The byte of x to begin at.
-    pub x: i64,
-    /// The element of the bias.
-    pub bias: i64,
-    /// The unit of y.
-    pub y: u64,
     /// Units of the launch.
     pub units: u32,
     /// Dimensions that count.
     pub dim_count: u32,
+    /// The byte of x to begin at.
+    pub x: i64,
+    /// The unit of y.
+    pub y: u64,
+    /// The dimensions; of rows those of their numbers.
+    pub dims: [Dim; MAX_DIMS],
+    /// Elements of the bias from one to the next, likewise; 0 without a bias.
+    pub biases: [i64; MAX_DIMS],
+    /// The element of the bias.
+    pub bias: i64,
+    /// Units of a row, for kernels of rows.
+    pub row: ShortDivisor,
+    /// Fills the struct, which has no padding.
+    pub unused: u32,
 }
 cuda_std::plain_parameter!(Gather);
-const _: () = assert!(size_of::<Gather>() == 32 * MAX_DIMS + 24 + 8);
+const _: () = assert!(size_of::<Gather>() == 24 * MAX_DIMS + 32 + 16);
 
 /// Where a unit is.
 #[derive(Clone, Copy)]
@@ -53,23 +64,21 @@ pub(super) struct At {
 }
 
 impl Gather {
-    /// Number `number` in the launch's dimensions from FIRST on, of which there are at most DIMS in all; without BIAS that has no place.
+    /// Number `number` in the launch's dimensions, at most DIMS; without BIAS that has no place.
     #[inline(always)]
-    pub(super) fn at<const FIRST: usize, const DIMS: usize, const BIAS: bool>(&self, number: u32) -> At {
-        let (mut at, mut rest) = (At { x: self.x, bias: self.bias }, number);
-        for i in FIRST..DIMS {
-            if i as u32 >= self.dim_count {
+    pub(super) fn at<const DIMS: usize, const BIAS: bool>(&self, number: u32) -> At {
+        let mut at = At { x: self.x, bias: self.bias };
+        for i in 0..DIMS {
+            // Few are not worth a branch: those that do not count have no steps.
+            if const { DIMS > 4 } && i as u32 >= self.dim_count {
                 break;
             }
             let dim = &self.dims[i];
-            // What is left for the last dimension is its digit.
-            let last = i as u32 + 1 == self.dim_count;
-            let (next, digit) = if last { (0, rest) } else { dim.extent.div_rem(rest) };
-            at.x = advanced(at.x, dim.x, digit);
+            let quotient = if i == 0 { number } else { dim.within.of(number) };
+            at.x = advanced(at.x, dim.x, quotient);
             if const { BIAS } {
-                at.bias = advanced(at.bias, dim.bias, digit);
+                at.bias = advanced(at.bias, self.biases[i], quotient);
             }
-            rest = next;
         }
         at
     }
@@ -98,7 +107,7 @@ pub unsafe fn gather<T: Unit, const DIMS: usize, const UNITS: usize>(
         for i in 0..UNITS {
             let number = first + i as u32 * width;
             if number < p.units {
-                held[i] = T::get(x, p.at::<0, DIMS, false>(number).x as usize);
+                held[i] = T::get(x, p.at::<DIMS, false>(number).x as usize);
             }
         }
         for i in 0..UNITS {
@@ -129,7 +138,7 @@ pub unsafe fn gather_bias_packs<T: Float, const UNITS: usize>(
         for i in 0..UNITS {
             let number = first + i as u32 * width;
             let when = number < p.units;
-            let at = p.at::<0, MAX_DIMS, true>(if when { number } else { 0 });
+            let at = p.at::<MAX_DIMS, true>(if when { number } else { 0 });
             held[i] = x.get_pack_if(when, at.x as usize / size_of::<T>(), 0);
             added[i] = bias.get_pack_if(when, at.bias as usize, 0);
         }
@@ -163,7 +172,7 @@ pub unsafe fn gather_bias_elements<T: Float, const UNITS: usize>(
         for i in 0..UNITS {
             let number = first + i as u32 * width;
             if number < p.units {
-                let at = p.at::<0, MAX_DIMS, true>(number);
+                let at = p.at::<MAX_DIMS, true>(number);
                 let value = x.get(at.x as usize / size_of::<T>()).to_f32();
                 sums[i] = value + bias.get(at.bias as usize).to_f32();
             }

@@ -74,7 +74,8 @@ pub unsafe fn turned<T: Turned>(x: Global<u8>, y: GlobalMut<u8>, p: Boxes) {
     let place = p.place();
     // SAFETY: the caller's contract; every pack of y has one thread.
     unsafe {
-        p.stage::<true, 128, 0>(x, place, 0, const { T::BYTES.trailing_zeros() });
+        let first = place.staged() / T::Word::BYTES as u32;
+        p.stage::<true, 128, 0>(x, place, first, const { T::BYTES.trailing_zeros() });
         let (tables, y) = (p.tables(), p.origin(y, place));
         let outs = p.out_count.of(place.u);
         let (lane, side_by_side) = (thread::thread_idx_x() % warp::SIZE, 1 << p.log_lanes);

@@ -33,7 +33,7 @@ impl Block {
     /// Shared memory has room for where they begin, and for one more.
     #[inline(always)]
     unsafe fn new<T: Unit>(p: &Gather, phase: u32, first: u32, packs: u32) -> Block {
-        let of = |pack: u32| p.dims[0].extent.div_rem(element::<T>(p, phase, pack)).0;
+        let of = |pack: u32| p.row.div_rem(element::<T>(p, phase, pack)).0;
         let (row, last) = (of(first), of(first + packs));
         let rows = last - row + 2;
         // SAFETY: the caller's contract; each entry has one thread.
@@ -41,7 +41,7 @@ impl Block {
             let begins = Shared::<u64>::dynamic(0, rows);
             let mut i = thread::thread_idx_x();
             while i < rows {
-                begins.set(i, p.at::<1, MAX_DIMS, false>(row + i).x as u64);
+                begins.set(i, p.at::<MAX_DIMS, false>(row + i).x as u64);
                 i += thread::block_dim_x();
             }
             thread::sync_threads();
@@ -77,8 +77,8 @@ impl Wanted {
         let low = if number == 0 { block.phase } else { 0 };
         let first = (16 * number + low - block.phase) / size;
         let high = (low + (p.units - first) * size).min(16);
-        let (row, at) = p.dims[0].extent.div_rem(first);
-        let split = (low + (p.dims[0].extent.value() - at) * size).min(high);
+        let (row, at) = p.row.div_rem(first);
+        let split = (low + (p.row.value() - at) * size).min(high);
         let row = row - block.row;
         // SAFETY: the caller's contract.
         let from = unsafe { block.begins.get(row) } as i64 + (at * size) as i64 - low as i64;
@@ -177,7 +177,7 @@ fn shifted<T: Unit>(words: &[u32; WORDS], i: usize, from: i64) -> u32 {
     if const { T::BYTES < 4 } { funnel_right(words[i], words[i + 1], 8 * skew::<T>(from)) } else { words[i] }
 }
 
-/// y = x permuted. The last dimension of `p` are the rows.
+/// y = x permuted. The dimensions of `p` are those of the rows' numbers.
 ///
 /// # Safety
 /// x holds the elements of `p`, aligned to their size, y the launch's; rows have 16 bytes and more, and shared memory eight bytes for each

@@ -32,8 +32,14 @@ const NAMED: [(&[usize], &[isize]); 13] = [
 ];
 /// BERT's heads: 12 MB in f32, once from memory and once from L2, where the product that makes them leaves them.
 const BERT: (&[usize], &[isize]) = (&[8, 384, 16, 64], &[0, 2, 1, 3]);
-/// What the checker has time for.
-const SMALL: (&[usize], &[isize]) = (&[3, 40, 50], &[0, 2, 1]);
+/// What the checker has time for, and what takes little longer than a launch.
+const SMALL: [(&[usize], &[isize]); 5] = [
+    (&[3, 40, 50], &[0, 2, 1]),
+    (&[128, 512], &[1, 0]),
+    (&[7, 30, 33, 31], &[0, 3, 2, 1]),
+    (&[8, 200, 300], &[0, 2, 1]),
+    (&[1024, 1024], &[1, 0]),
+];
 /// Cases that `--quick` leaves.
 const QUICK: usize = 6;
 /// Random problems, and the bytes that they have.
@@ -46,7 +52,7 @@ pub fn cases(setting: &Setting) -> Vec<Case> {
     let mut cases = Vec::new();
     for dtype in setting.dtypes(DTYPES) {
         let named = if setting.quick { &NAMED[..QUICK] } else { &NAMED };
-        for (shape, dims) in named.iter().copied().chain([BERT, SMALL]) {
+        for (shape, dims) in named.iter().copied().chain([BERT]).chain(SMALL) {
             cases.push(case(shape, dims, dtype, "").compiled(true));
         }
         cases.push(case(BERT.0, BERT.1, dtype, " in L2").cached().compiled(true));

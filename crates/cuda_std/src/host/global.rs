@@ -140,7 +140,8 @@ pub unsafe fn get_words_around<T: Copy, const N: usize>(
     high: u32,
 ) -> [u32; N] {
     let mut words = [u32::from_ne_bytes([simt::POISON; 4]); N];
-    for i in (low as usize..high as usize).take_while(|i| (i + 1) * size_of::<T>() <= 4 * N) {
+    assert!(high as usize * size_of::<T>() <= 4 * N, "element {high} is behind {N} words");
+    for i in low as usize..high as usize {
         // SAFETY: the checker tests the access; the element is within the words.
         unsafe {
             let value = get::<T>(raw, index.wrapping_add(i));

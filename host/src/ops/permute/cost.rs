@@ -74,7 +74,13 @@ fn memory(boxed: &Boxed, under_way: f64) -> f64 {
         2 => 0.0034,
         _ => 0.0,
     };
-    let of_x = (0.055 * read + 32.0 * 0.12 / run) * (1.0 + 0.2 * under_way);
+    // Half of a skewed box's sectors.
+    let halves = match boxed.by_halves {
+        true if boxed.skew => 0.01,
+        true => 0.02,
+        false => 0.0,
+    };
+    let of_x = (0.055 * read + 32.0 * 0.12 / run) * (1.0 + 0.2 * under_way) + halves;
     let of_y = 32.0 * ends / out * (1.0 + 1.5 * under_way);
     1.0 + of_x + of_y + stores + 0.011 * under_way + 0.024 * (64.0 / run - 1.0).max(0.0)
 }

@@ -76,11 +76,11 @@ pub fn explain(x: &Desc, dims: &[isize], dtype: DType) -> Result<Explanation> {
     explanation.strides = simple.dims.iter().map(|dim| dim.x).collect();
     match &plan.kernel {
         Choice::Gather => {
-            let units: usize = explanation.extents.iter().product();
-            let kernel = launch::gather_kernel(simple.size, explanation.extents.len());
+            let units = explanation.extents.iter().product::<usize>() as u64;
+            let kernel = launch::gather_kernel(simple.size, explanation.extents.len(), units);
             explanation.kernel = "gather: each thread fetches what it stores".to_owned();
             explanation.widths = [simple.size; 2];
-            explanation.blocks = (units as u64).div_ceil(launch::per_block(kernel));
+            explanation.blocks = units.div_ceil(launch::per_block(kernel));
         }
         Choice::Rows => {
             let row = row_bytes(simple).unwrap_or(0);

@@ -4,7 +4,7 @@ use cuda_std::kernel::Kernel;
 use cuda_std::{Float, Global, GlobalMut};
 use kernels_gpu::permute::{Gather, gather_bias_elements, gather_bias_packs};
 
-use super::launch::{GatherDim, MOST_UNITS, cut, gather_grid};
+use super::launch::{GatherDim, MOST_UNITS, Numbers, cut, gather_grid};
 use super::simplify::Dim;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
@@ -186,7 +186,7 @@ where
     let kernels = [gather_bias_elements::kernels::<T>(), gather_bias_packs::kernels::<T>()];
     let kernel: &BiasKernel<T> = &kernels[usize::from(packs)][0];
     let (x_view, bias_view, y_view) = (view.view::<T>()?, bias.view::<T>()?, y.view_mut::<T>()?);
-    cut(&dims, unit * size_of::<T>(), MOST_UNITS, &mut |params| {
+    cut(&dims, Numbers::Units, unit * size_of::<T>(), MOST_UNITS, &mut |params| {
         let grid: Grid = gather_grid(kernel, &params)?;
         // SAFETY: the operands have the elements of these dimensions, in whole aligned packs if so; the grid covers the
         // units. Memory is freed in the order of the stream.

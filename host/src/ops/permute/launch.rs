@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cuda_std::divide::Divisor;
+use cuda_std::divide::{Quotient, ShortDivisor};
 use cuda_std::kernel::Kernel;
 use cuda_std::{Global, GlobalMut};
 use kernels_gpu::permute::{self as kernels, Boxes, Dim, Gather, MAX_DIMS, Tiles};
@@ -126,8 +126,8 @@ fn with_levels(kernels: &'static [BoxKernel], levels: usize) -> &'static BoxKern
 
 fn gather(simple: &Simple, x: &Tensor, y: &Tensor) -> Result<()> {
     let (from, to) = bytes(x, y)?;
-    cut(&without_bias(simple), simple.size, MOST_UNITS, &mut |params| {
-        let kernel = gather_kernel(simple.size, params.dim_count as usize);
+    cut(&without_bias(simple), Numbers::Units, simple.size, MOST_UNITS, &mut |params| {
+        let kernel = gather_kernel(simple.size, params.dim_count as usize, params.units.into());
         // SAFETY: x holds the elements of these dimensions, y is of their shape; the grid covers the units.
         unsafe { x.device().launch(kernel, gather_grid(kernel, &params)?, (from, to, params)) }
     })
@@ -138,11 +138,11 @@ fn rows(simple: &Simple, x: &Tensor, y: &Tensor) -> Result<()> {
     let size = simple.size;
     let kernel = rows_kernel(size);
     // Places within a launch are bytes, in 31 bits.
-    cut(&without_bias(simple), size, MOST_UNITS / size, &mut |params| {
+    cut(&without_bias(simple), Numbers::Rows, size, MOST_UNITS / size, &mut |params| {
         // The launch's first and last pack may be in part.
         let packs = (params.units as u64 * size as u64 + 2 * (PACK as u64 - 1)) / PACK as u64;
         // A table of where the rows begin that a block has something of, and of the row behind each.
-        let row = params.dims[0].extent.value() as usize * size;
+        let row = params.row.value() as usize * size;
         let table = size_of::<u64>() * (per_block(kernel) as usize * PACK / row + 3);
         let grid = Grid::covering(packs, per_block(kernel))?.shared(table as u32);
         // SAFETY: as of a gather; the plan has no shorter rows than the kernel.
@@ -160,8 +160,11 @@ pub fn rows_kernel(size: usize) -> &'static GatherKernel {
     }
 }
 
-/// The kernel for units of so many bytes in so many dimensions.
-pub fn gather_kernel(size: usize, dims: usize) -> &'static GatherKernel {
+/// Units below which each has a thread of its own on an H100, even of a launch of one to a thread.
+const FEW: u64 = 132 * 2048;
+
+/// The kernel for so many units of so many bytes in so many dimensions.
+pub fn gather_kernel(size: usize, dims: usize, units: u64) -> &'static GatherKernel {
     let kernels: &'static [GatherKernel] = match size {
         1 => kernels::gather::kernels::<u8>(),
         2 => kernels::gather::kernels::<u16>(),
@@ -169,8 +172,8 @@ pub fn gather_kernel(size: usize, dims: usize) -> &'static GatherKernel {
         8 => kernels::gather::kernels::<u64>(),
         _ => kernels::gather::kernels::<cuda_std::Pack>(),
     };
-    // What is smaller than a pack has more under way by two to a thread.
-    let least = if size == PACK { dims } else { MAX_DIMS };
+    // What is smaller than a pack has more under way by two to a thread, if there are enough.
+    let least = if size == PACK || units <= FEW { dims } else { MAX_DIMS };
     kernels.iter().find(|kernel| kernel.constant("DIMS") >= least).unwrap_or(&kernels[kernels.len() - 1])
 }
 
@@ -195,16 +198,25 @@ fn without_bias(simple: &Simple) -> Vec<GatherDim> {
     simple.dims.iter().map(|&dim| GatherDim { dim, bias: 0 }).collect()
 }
 
+/// What the numbers of a launch count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Numbers {
+    Units,
+    /// Rows of the innermost dimension.
+    Rows,
+}
+
 /// Cuts a walk along its outermost dimensions into launches of at most `most` units of `size` bytes.
 pub fn cut(
     dims: &[GatherDim],
+    numbers: Numbers,
     size: usize,
     most: usize,
     launch: &mut dyn FnMut(Gather) -> Result<()>,
 ) -> Result<()> {
     let inner: usize = dims.iter().skip(1).map(|dim| dim.dim.extent).product();
     let Some((outer, rest)) = dims.split_first() else {
-        return launch(params(&[], 1, size));
+        return launch(params(&[], numbers, 1, size));
     };
     let at = |mut params: Gather, index: usize| {
         params.x += index as i64 * outer.dim.x as i64 * size as i64;
@@ -214,29 +226,44 @@ pub fn cut(
     };
     let step = (most / inner).min(outer.dim.extent);
     if step == 0 {
-        let each = |index| cut(rest, size, most, &mut |params| launch(at(params, index)));
+        let each = |index| cut(rest, numbers, size, most, &mut |params| launch(at(params, index)));
         return (0..outer.dim.extent).try_for_each(each);
     }
-    (0..outer.dim.extent)
-        .step_by(step)
-        .try_for_each(|index| launch(at(params(dims, step.min(outer.dim.extent - index), size), index)))
+    (0..outer.dim.extent).step_by(step).try_for_each(|index| {
+        launch(at(params(dims, numbers, step.min(outer.dim.extent - index), size), index))
+    })
 }
 
 /// A launch of all of these dimensions, but `outer` of the outermost.
-fn params(dims: &[GatherDim], outer: usize, size: usize) -> Gather {
+fn params(dims: &[GatherDim], numbers: Numbers, outer: usize, size: usize) -> Gather {
     // Extents of a launch are below 2^31, and none is 0.
-    let divisor = |extent: usize| Divisor::new(extent as u32).unwrap_or(const { Divisor::new(1).unwrap() });
-    let mut slots = [Dim { extent: divisor(1), unused: 0, x: 0, bias: 0 }; MAX_DIMS];
-    let mut units = 1;
-    for (slot, (i, dim)) in slots.iter_mut().zip(dims.iter().enumerate().rev()) {
-        let extent = if i == 0 { outer } else { dim.dim.extent };
-        units *= extent;
-        *slot = Dim {
-            extent: divisor(extent),
-            unused: 0,
-            x: (dim.dim.x * size as isize) as i64,
-            bias: dim.bias as i64,
-        };
+    let divisor = |extent: usize| ShortDivisor::new(extent as u32).unwrap_or(ShortDivisor::ONE);
+    let extent = |i: usize| if i == 0 { outer } else { dims[i].dim.extent };
+    let units: usize = (0..dims.len()).map(extent).product();
+    let (counted, row) = match (numbers, dims.len().checked_sub(1)) {
+        (Numbers::Rows, Some(last)) => (last, extent(last)),
+        _ => (dims.len(), 1),
+    };
+    let (mut slots, mut biases) = ([Dim::NONE; MAX_DIMS], [0; MAX_DIMS]);
+    // Units within a dimension, and what all of the one before takes in x and in the bias.
+    let (mut within, mut before) = (1, (0, 0));
+    for ((slot, of_bias), i) in slots.iter_mut().zip(&mut biases).zip((0..counted).rev()) {
+        let (x, bias) = ((dims[i].dim.x * size as isize) as i64, dims[i].bias as i64);
+        // Products of a launch's extents are below 2^31, too.
+        *slot = Dim { within: Quotient::new(within as u32).unwrap_or(Quotient::ONE), x: x - before.0 };
+        *of_bias = bias - before.1;
+        before = (x * extent(i) as i64, bias * extent(i) as i64);
+        within *= extent(i);
     }
-    Gather { dims: slots, x: 0, bias: 0, y: 0, units: units as u32, dim_count: dims.len() as u32 }
+    Gather {
+        dims: slots,
+        biases,
+        x: 0,
+        bias: 0,
+        y: 0,
+        units: units as u32,
+        dim_count: counted as u32,
+        row: divisor(row),
+        unused: 0,
+    }
 }

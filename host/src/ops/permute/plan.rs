@@ -5,7 +5,7 @@ use std::fmt;
 use super::boxes::{Boxed, Layout, Way};
 use super::cost::{cost, of_rows, with_best_limit};
 use super::simplify::{Dim, PACK, Simple, simplify, widen};
-use super::takes::{Walk, chain_of_x, takes};
+use super::takes::{SECTOR, Walk, chain_of_x, takes};
 use super::tiles::Tiled;
 use crate::dtype::DType;
 
@@ -18,7 +18,7 @@ pub struct Request {
     /// The elements' types in x and in y.
     pub from: DType,
     pub to: DType,
-    /// x's address modulo 16, y's modulo 32.
+    /// The addresses modulo 32.
     pub x_phase: usize,
     pub y_phase: usize,
 }
@@ -54,6 +54,13 @@ const RUNS: [usize; 11] = [32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384,
 /// 24×25841×6×12 by (2,0,1,3) take 0.62 of a copy's rate as they are, and 0.95 as a part of boxes.
 const LEAST_KEPT: usize = 64;
 
+/// Bytes of shared memory to lie between as many runs as a pack has elements: those of a pack part the most banks, those of a sector leave
+/// sectors whole.
+const SKEWS: [usize; 3] = [0, PACK, SECTOR];
+
+/// Bytes of x up to which most of the time is a launch's, and its blocks' way through shared memory: each thread fetches what it stores.
+const SMALL: usize = 1 << 17;
+
 /// Cycles of a load from the table of places along a run from which on a table with rows is tried.
 const LEAST_ENTRIES: usize = 4;
 
@@ -65,6 +72,8 @@ impl Plan {
         // so is what has no run in x.
         let stays = |dim: &Dim| dim.x == 1 && dim.extent * PACK >= LEAST_KEPT;
         let kept = !cast && simple.size == PACK && simple.dims.last().is_none_or(stays);
+        let bytes = simple.dims.iter().map(|dim| dim.extent).product::<usize>() * simple.size;
+        let kept = kept || !cast && bytes <= SMALL;
         let kernel = match staged.into_iter().next() {
             Some(kernel) if !kept => kernel,
             _ if cast => Choice::Cast,
@@ -113,7 +122,7 @@ fn candidates(request: &Request) -> (Simple, Vec<Choice>) {
                 let words: &[bool] = if from == to { &[false, true] } else { &[false] };
                 let layouts = words
                     .iter()
-                    .flat_map(|&words| [false, true].map(|skew| Layout { words, skew, rows: false }));
+                    .flat_map(|&words| SKEWS.map(|skew| Layout { words, skew, rows: false, sectors: true }));
                 for layout in layouts {
                     // Rows cost more than few conflicts, and casts have no kernels for them.
                     let plain = boxed(layout);
@@ -121,6 +130,9 @@ fn candidates(request: &Request) -> (Simple, Vec<Choice>) {
                     if from == to && conflicts {
                         boxes.extend(boxed(Layout { rows: true, ..layout }));
                     }
+                    let denser = boxed(Layout { sectors: false, ..layout });
+                    let better = |denser: &Boxed| plain.as_ref().is_none_or(|plain| denser.is_denser(plain));
+                    boxes.extend(denser.filter(better));
                     boxes.extend(plain);
                 }
                 tried.push(take);

@@ -60,7 +60,7 @@ impl Problem {
             strides: self.strides.to_vec(),
             from: self.from,
             to: self.y.dtype(),
-            x_phase: (x % 16) as usize,
+            x_phase: (x % 32) as usize,
             y_phase: (y % 32) as usize,
         }
     }

@@ -13,7 +13,7 @@ pub struct Walk<'a> {
     pub x_size: usize,
     /// And of y.
     pub y_size: usize,
-    /// x's address modulo 16, y's modulo 32.
+    /// The addresses modulo 32.
     pub x_phase: usize,
     pub y_phase: usize,
 }

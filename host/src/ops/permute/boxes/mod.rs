@@ -10,6 +10,7 @@ mod tests;
 use kernels_gpu::permute::{Boxes, DIRECT_LEVELS, ENTRY, Level, OUT_ENTRY, RUN_ENTRY, Span, along_row};
 
 use super::lanes::{Lanes, Shared};
+use super::resident::fitting;
 use super::simplify::PACK;
 use super::takes::{SECTOR, Walk};
 use blocks::Blocks;
@@ -32,9 +33,12 @@ pub enum Way {
 pub struct Layout {
     /// Words, to be turned.
     pub words: bool,
-    /// 16 bytes of shared memory between as many runs of x as a pack of y has elements: the lanes of a warp, a pack
+    /// Bytes of shared memory between as many runs of x as a pack of y has elements: the lanes of a warp, a pack
     /// apart, then read different banks.
-    pub skew: bool,
+    pub skew: usize,
+    /// Runs of x keep their places modulo 32 bytes, so that no sector is fetched by halves, and not just modulo 16, which takes less room and
+    /// may be one level where that takes two.
+    pub sectors: bool,
     /// Rows in the table of places along a run of y, of packs: see [`along_row`].
     pub rows: bool,
 }
@@ -59,6 +63,8 @@ pub struct Boxed {
     pub way: Way,
     /// Whether runs of x lie apart.
     pub skew: bool,
+    /// Whether some sectors of x are fetched by halves.
+    pub by_halves: bool,
     pub blocks: u64,
     pub shared_bytes: usize,
     /// Blocks that are to share a multiprocessor at most, where that is fewer than fit.
@@ -85,9 +91,15 @@ pub struct Boxed {
 }
 
 impl Boxed {
+    /// Whether these boxes have fewer levels than others of the same sizes, or more of them share a multiprocessor.
+    pub fn is_denser(&self, other: &Boxed) -> bool {
+        self.params.within_levels < other.params.within_levels
+            || fitting(self.shared_bytes) > fitting(other.shared_bytes)
+    }
+
     /// Boxes of these sizes, by words or by elements, with or without a skew; `None` where the kernels cannot have them.
     pub fn new(walk: &Walk, chain: &[usize], take: Vec<usize>, layout: Layout) -> Option<Boxed> {
-        let Layout { words, skew, rows } = layout;
+        let Layout { words, rows, .. } = layout;
         let dims = walk.dims;
         let of = Runs::new(walk, chain, &take, layout)?;
         let staging = Staging::new(&of, layout)?;
@@ -187,7 +199,8 @@ impl Boxed {
             && groups > warps
             && steps.first().is_none_or(|step| (further * step).is_multiple_of(grain));
         Some(Boxed {
-            skew,
+            skew: layout.skew > 0,
+            by_halves: staging.by_halves,
             way: if words { Way::Turned } else { Way::Packs { levels: within.len(), rows } },
             params: Boxes {
                 digits: filled(&digits, digit(1, 0, 0)?),

@@ -38,7 +38,7 @@ impl<'a> Runs<'a> {
         let (y, w) = run_of(walk, take, (0..dims.len()).rev());
         let innermost = *y.first()?;
         // What is to lie apart ends a run of x.
-        let together = |&dim: &usize| !(skew && dim == innermost);
+        let together = |&dim: &usize| !(skew > 0 && dim == innermost);
         let (x, u) = run_of(walk, take, chain.iter().copied().take_while(together));
         let stray = |dim: usize| take[dim] > 1 && !x.contains(&dim) && !y.contains(&dim);
         if x.is_empty() || (0..dims.len()).any(stray) {

@@ -3,6 +3,7 @@
 use kernels_gpu::permute::{Level, MAX_LEVELS, MAX_WITHIN};
 
 use super::super::simplify::PACK;
+use super::super::takes::SECTOR;
 use super::Layout;
 use super::numbers::level;
 use super::runs::Runs;
@@ -30,42 +31,43 @@ pub struct Staging {
     pub across: Vec<(usize, usize)>,
     /// Bytes between as many of the innermost level of `within` as a pack has elements, where that level is not two.
     pub skew: usize,
+    /// Whether the places of some runs are others modulo 32 than in x.
+    pub by_halves: bool,
 }
 
 impl Staging {
     /// `None` where a skew has nothing to part, or there are more levels than the kernel has.
-    pub fn new(of: &Runs, Layout { words, skew, rows }: Layout) -> Option<Staging> {
+    pub fn new(of: &Runs, Layout { words, skew, rows, sectors }: Layout) -> Option<Staging> {
         let (walk, innermost, per_pack) = (of.walk, of.innermost(), of.per_pack);
         let crossing: Vec<usize> = of.y.iter().copied().filter(|dim| !of.x.contains(dim)).collect();
         // A skew needs what it parts: more runs than a pack has elements, which are neighbours in y. Levels part them, of which all but the
         // last are whole; or the table, where no level follows.
         let by_levels = of.in_packs();
         let by_table = rows && crossing.len() == 1;
-        if skew && !(of.count(innermost) > per_pack && (by_levels || by_table)) {
+        if skew > 0 && !(of.count(innermost) > per_pack && (by_levels || by_table)) {
             return None;
         }
-        let skewed = |dim: usize| skew && dim == innermost;
+        let skewed = |dim: usize| skew > 0 && dim == innermost;
+        let unit = if sectors { SECTOR } else { PACK };
+        let mut by_halves = false;
         let run_bytes = of.x.iter().map(|&dim| of.count(dim)).product::<usize>() * walk.x_size;
         let mut span = run_bytes;
         let part = |dim: usize, staged: usize| Part { dim, count: of.count(dim), staged };
         let mut parts: Vec<Part> = of.x.iter().map(|&dim| part(dim, walk.x_step(dim))).collect();
         let mut runs = Vec::new();
         for &dim in &crossing {
-            let staged = match of.x_aligned {
-                true => span.next_multiple_of(PACK),
-                // Neither run's first or last 16 bytes are another's.
-                false => {
-                    let least = span + 2 * (PACK - 1);
-                    least + (walk.x_step(dim) % PACK + PACK - least % PACK) % PACK
-                }
-            };
+            // Neither run's first or last 16 bytes are another's.
+            let least = if of.x_aligned { span } else { span + 2 * (PACK - 1) };
+            let staged = least + (walk.x_step(dim) % unit + unit - least % unit) % unit;
+            by_halves |= !staged.abs_diff(walk.x_step(dim)).is_multiple_of(SECTOR);
             let part = part(dim, staged);
             span += (part.count - 1) * staged;
             let step = walk.x_step(dim);
             if skewed(dim) {
-                span += (part.count - 1) / per_pack * PACK;
+                span += (part.count - 1) / per_pack * skew;
+                by_halves |= !skew.is_multiple_of(SECTOR);
                 runs.push(level(per_pack, staged, step as i64)?);
-                let (count, staged) = (part.count.div_ceil(per_pack), per_pack * staged + PACK);
+                let (count, staged) = (part.count.div_ceil(per_pack), per_pack * staged + skew);
                 runs.push(level(count, staged, (per_pack * step) as i64)?);
             } else {
                 runs.push(level(part.count, staged, step as i64)?);
@@ -80,7 +82,7 @@ impl Staging {
             let (mut count, mut staged) = (of.take[dim], staged(dim));
             if skewed(dim) && by_levels {
                 within.push((per_pack, staged));
-                (count, staged) = (count.div_ceil(per_pack), per_pack * staged + PACK);
+                (count, staged) = (count.div_ceil(per_pack), per_pack * staged + skew);
             }
             match within.last_mut() {
                 Some((inner, step)) if *inner * *step == staged => *inner *= count,
@@ -99,12 +101,13 @@ impl Staging {
             of.outs.iter().enumerate().map(|(i, &dim)| (of.take[dim] / per(i), staged(dim) * per(i)));
         Some(Staging {
             run_bytes,
-            bytes: (span + 2 * PACK).next_multiple_of(PACK),
+            bytes: (span + SECTOR + PACK).next_multiple_of(PACK),
             run_dims: crossing,
             runs,
             within,
             across: across.collect(),
-            skew: if skew && !by_levels { PACK } else { 0 },
+            skew: if by_levels { 0 } else { skew },
+            by_halves,
         })
     }
 }

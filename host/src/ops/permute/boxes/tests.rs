@@ -52,6 +52,7 @@ fn check(dims: &[Dim], size: usize, boxed: &Boxed) {
         let mut staged = std::collections::HashMap::new();
         for run in 0..of(&p.run_count, w) {
             let (global, place) = at(&p.runs[..p.run_levels as usize], run);
+            assert_eq!((global as u64 ^ place) % if boxed.by_halves { 16 } else { 32 }, 0, "{boxed:?}");
             for byte in (0..of(&p.run_bytes, u)).step_by(size) {
                 let from = x + global + byte as i64;
                 assert!(from >= 0 && (from as u64) < total * size as u64, "{boxed:?}");
@@ -90,14 +91,15 @@ fn neighbours_along_x_follow_soon_or_find_their_lines() {
         let chain = chain_of_x(&simple.dims);
         let take = takes(&walk, &chain, bytes.0, bytes.1);
         let boxed =
-            Boxed::new(&walk, &chain, take, Layout { words: false, skew: false, rows: false }).unwrap();
+            Boxed::new(&walk, &chain, take, Layout { words: false, skew: 0, rows: false, sectors: true })
+                .unwrap();
         assert_eq!((boxed.params.u_first, boxed.params.keep), (u_first, keep), "{shape:?}");
     }
 }
 
 #[test]
 fn boxes_hold_what_they_write_also_past_2_to_the_31_elements() {
-    let (mut skewed, mut by_table, mut u_first) = (0, 0, 0);
+    let (mut skewed, mut by_halves, mut by_table, mut u_first) = (0, 0, 0, 0);
     for (shape, order, size) in [
         (&[100, 70][..], &[1, 0][..], 4),
         (&[7, 64, 33], &[0, 2, 1], 2),
@@ -116,12 +118,16 @@ fn boxes_hold_what_they_write_also_past_2_to_the_31_elements() {
         let mut checked = 0;
         for (x_bytes, y_bytes) in [(64, 64), (256, 256), (512, 128), (2048, 2048), (64, 1024)] {
             let take = takes(&walk, &chain, x_bytes, y_bytes);
-            for (skew, rows) in [(false, false), (true, false), (false, true), (true, true)] {
-                let layout = Layout { words: false, skew, rows };
+            let layouts = [0, 16, 32].into_iter().flat_map(|skew| {
+                let of = move |(rows, sectors)| Layout { words: false, skew, rows, sectors };
+                [(false, true), (true, true), (false, false), (true, false)].map(of)
+            });
+            for layout in layouts {
                 if let Some(boxed) = Boxed::new(&walk, &chain, take.clone(), layout) {
                     check(&simple.dims, size, &boxed);
                     checked += 1;
-                    skewed += usize::from(skew);
+                    skewed += usize::from(boxed.skew);
+                    by_halves += usize::from(boxed.by_halves);
                     by_table += usize::from(boxed.params.skew > 0);
                     u_first += boxed.params.u_first;
                 }
@@ -129,5 +135,5 @@ fn boxes_hold_what_they_write_also_past_2_to_the_31_elements() {
         }
         assert!(checked > 0, "{shape:?} has no boxes");
     }
-    assert!(skewed > 0 && by_table > 0 && u_first > 0);
+    assert!(skewed > 0 && by_halves > 0 && by_table > 0 && u_first > 0);
 }
