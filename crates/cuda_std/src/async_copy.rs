@@ -4,6 +4,9 @@
 //! A thread issues copies ([`Shared::copy_pack_async`]), closes them into groups ([`commit`]), and waits until few
 //! enough groups are under way ([`wait`]). What it has waited for it may read itself; other threads need a
 //! barrier besides.
+//!
+//! Copies of 16 bytes by neighbouring lanes share the fetch of a sector where its halves go to the same aligned 32 bytes of shared memory, in
+//! either order. Otherwise an H100 fetches the sector twice: places that are equal modulo 16 do, but those that are equal modulo 32 load L2 less.
 
 use crate::imp::async_copy as imp;
 use crate::{Global, Shared};

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::Value;
-use warpwright::ops::permute::{Candidate, permute_candidates};
+use warpwright::ops::permute::{Candidate, MOST_TRIED, permute_candidates};
 use warpwright::ops::{merge_heads_into, split_heads_into, transpose_in_place};
 use warpwright::{DType, Result, Tensor};
 
@@ -45,8 +45,6 @@ const QUICK: usize = 6;
 /// Random problems, and the bytes that they have.
 const RANDOM: u64 = 200;
 const RANDOM_BYTES: std::ops::Range<usize> = 64 << 20..256 << 20;
-/// Plans that `--sweep` times: as many as are measured where choices are.
-const PLANS: usize = 12;
 
 pub fn cases(setting: &Setting) -> Vec<Case> {
     let mut cases = Vec::new();
@@ -102,7 +100,7 @@ fn prepare(data: &Data, sets: usize, shape: &[usize], dims: &[isize], dtype: DTy
     let (x, y) = &sets[0];
     let floor = 2 * x.len() * dtype.size();
     let mut prepared: Option<Prepared> = None;
-    for candidate in permute_candidates(x, dims, y, PLANS)? {
+    for candidate in permute_candidates(x, dims, y, MOST_TRIED)? {
         let (plan, launch) = (candidate.describe(), way(candidate, &sets, dims));
         prepared = Some(match prepared {
             None => Prepared::new(floor, plan, launch),

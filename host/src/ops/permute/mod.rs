@@ -29,6 +29,7 @@ pub use heads::{
 pub use in_place::transpose_in_place;
 use plan::Plan;
 use problem::Problem;
+pub use tuned::MOST_TRIED;
 
 const OP: &str = "permute";
 const CONTIGUOUS: &str = "contiguous";

@@ -10,8 +10,9 @@ use crate::error::Result;
 use crate::memo::Memo;
 use crate::tensor::Tensor;
 
-/// Plans that are tried. The costs of the first few are so close that the planner's order among them is a guess.
-const MOST_TRIED: usize = 12;
+/// Plans that are measured where choices are. The costs of the first few are so close that the planner's order among them is a guess.
+pub const MOST_TRIED: usize = 12;
+
 /// The plan that was, or now is, measured to be the fastest to make y of x, whose dimensions are in y's order; nothing where choices
 /// are not measured.
 pub fn tuned(request: &Request, x: &Tensor, y: &Tensor) -> Result<Option<Arc<Plan>>> {
