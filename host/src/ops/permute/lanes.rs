@@ -73,19 +73,8 @@ impl Lanes<'_> {
 
     /// Cycles of a load of the warp: the most words that it wants of a bank.
     fn conflicts(&self, along: usize, apart: bool) -> usize {
-        let digits =
-            |counts: &mut dyn Iterator<Item = usize>, number: usize, step: &dyn Fn(usize) -> usize| {
-                let (mut rest, mut at) = (number, 0);
-                let mut counts = counts.enumerate().peekable();
-                while let Some((i, count)) = counts.next() {
-                    let digit = if counts.peek().is_some() { rest % count } else { rest };
-                    rest /= count;
-                    at += digit * step(i);
-                }
-                at
-            };
         let runs: usize = self.outs.iter().map(|level| level.0).product();
-        let mut words: Vec<usize> = Vec::with_capacity(32);
+        let mut words: Vec<usize> = Vec::with_capacity(32 * self.unit.div_ceil(4));
         for lane in 0..32 {
             let slot = lane / along;
             if slot >= runs {
@@ -97,19 +86,14 @@ impl Lanes<'_> {
                 false => slot,
             };
             // The first pack of a run that was cut does not begin with its first element.
-            let counts = &mut self.outs.iter().map(|level| level.0);
-            let first = digits(counts, out, &|i| self.steps[i]);
+            let first = place(self.outs.iter().zip(self.steps).map(|(level, &step)| (level.0, step)), out);
             let lead = (first.next_multiple_of(self.grain) - first) / self.size;
             let number = (lane % along).min(self.packs - 1) * self.per_pack + lead;
-            let counts = &mut self.within.iter().map(|level| level.0);
-            let at = digits(counts, number, &|i| self.within[i].1);
             let innermost = self.within.first().map_or(0, |level| number % level.0);
-            let at = at + innermost / self.per_pack * self.skew;
-            let counts = &mut self.outs.iter().map(|level| level.0);
-            let at = at + digits(counts, out, &|i| self.outs[i].1);
-            for word in 0..self.unit.div_ceil(4) {
-                words.push(at / 4 + word);
-            }
+            let at = place(self.within.iter().copied(), number)
+                + innermost / self.per_pack * self.skew
+                + place(self.outs.iter().copied(), out);
+            words.extend((0..self.unit.div_ceil(4)).map(|word| at / 4 + word));
         }
         most_of_a_bank(words)
     }
@@ -130,6 +114,18 @@ impl Lanes<'_> {
         };
         most_of_a_bank((0..32).map(entry).collect())
     }
+}
+
+/// Where number `number` of levels of so many is, with a step each: the kernel's arithmetic, by which the last level has no end.
+fn place(levels: impl ExactSizeIterator<Item = (usize, usize)>, number: usize) -> usize {
+    let last = levels.len().saturating_sub(1);
+    let (mut at, mut rest) = (0, number);
+    for (i, (count, step)) in levels.enumerate() {
+        let digit = if i < last { rest % count } else { rest };
+        rest /= count;
+        at += digit * step;
+    }
+    at
 }
 
 /// The most words that are wanted of a bank, each once.
