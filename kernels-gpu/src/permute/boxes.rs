@@ -4,8 +4,8 @@
 //! each of neighbouring bytes, and so it is in y. All bytes of a run of x are fetched by copies of 16 aligned bytes, with
 //! what of its neighbours is in the first and the last. An element's place in shared memory is linear in its indices, with
 //! strides that equal those of x modulo 32 bytes: so a byte keeps its place within 32, whatever the alignment. Within 16 would do for the
-//! copies, but the halves of a sector that lie in two of shared memory are fetched one by one: boxes of 127×256 fetched 8191×8193 bytes 1.94
-//! times, and fetch them 1.41 times.
+//! copies, but the halves of a sector that lie in two of shared memory are fetched one by one: boxes of 127×256 fetched 1.94 times
+//! the sectors of 8191×8193 bytes.
 //!
 //! At most two dimensions are cut into tiles: the outermost of the runs of y, W, and that of the runs of x, U; they
 //! may be one.
