@@ -131,9 +131,7 @@ fn candidates(request: &Request) -> (Simple, Vec<Choice>) {
                     if from == to && conflicts {
                         boxes.extend(boxed(Layout { rows: true, ..layout }));
                     }
-                    let denser = boxed(Layout { sectors: false, ..layout });
-                    let better = |denser: &Boxed| plain.as_ref().is_none_or(|plain| denser.is_denser(plain));
-                    boxes.extend(denser.filter(better));
+                    boxes.extend(Boxed::denser(&walk, &chain, &take, layout, plain.as_ref()));
                     boxes.extend(plain);
                 }
                 tried.push(take);

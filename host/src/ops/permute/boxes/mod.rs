@@ -65,6 +65,8 @@ pub struct Boxed {
     pub skew: bool,
     /// Whether some sectors of x are fetched by halves.
     pub by_halves: bool,
+    /// Whether places modulo 16 bytes would be the same.
+    pub as_dense: bool,
     pub blocks: u64,
     pub shared_bytes: usize,
     /// Blocks that are to share a multiprocessor at most, where that is fewer than fit.
@@ -91,10 +93,25 @@ pub struct Boxed {
 }
 
 impl Boxed {
-    /// Whether these boxes have fewer levels than others of the same sizes, or more of them share a multiprocessor.
-    pub fn is_denser(&self, other: &Boxed) -> bool {
-        self.params.within_levels < other.params.within_levels
-            || fitting(self.shared_bytes) > fitting(other.shared_bytes)
+    /// As [`Self::new`], with places modulo 16 bytes where that has fewer levels than `plain`, which has the rest of the layout, or lets more
+    /// boxes share a multiprocessor.
+    pub fn denser(
+        walk: &Walk,
+        chain: &[usize],
+        take: &[usize],
+        layout: Layout,
+        plain: Option<&Boxed>,
+    ) -> Option<Boxed> {
+        // Where all places are the same anyway there is nothing to weigh.
+        if plain.is_some_and(|plain| plain.as_dense) {
+            return None;
+        }
+        let denser = Boxed::new(walk, chain, take.to_vec(), Layout { sectors: false, ..layout })?;
+        let better = |plain: &Boxed| {
+            denser.params.within_levels < plain.params.within_levels
+                || fitting(denser.shared_bytes) > fitting(plain.shared_bytes)
+        };
+        plain.is_none_or(better).then_some(denser)
     }
 
     /// Boxes of these sizes, by words or by elements, with or without a skew; `None` where the kernels cannot have them.
@@ -201,6 +218,7 @@ impl Boxed {
         Some(Boxed {
             skew: layout.skew > 0,
             by_halves: staging.by_halves,
+            as_dense: staging.as_dense,
             way: if words { Way::Turned } else { Way::Packs { levels: within.len(), rows } },
             params: Boxes {
                 digits: filled(&digits, digit(1, 0, 0)?),

@@ -33,6 +33,8 @@ pub struct Staging {
     pub skew: usize,
     /// Whether the places of some runs are others modulo 32 than in x.
     pub by_halves: bool,
+    /// Whether they are where they would be modulo 16.
+    pub as_dense: bool,
 }
 
 impl Staging {
@@ -49,7 +51,7 @@ impl Staging {
         }
         let skewed = |dim: usize| skew > 0 && dim == innermost;
         let unit = if sectors { SECTOR } else { PACK };
-        let mut by_halves = false;
+        let (mut by_halves, mut as_dense) = (false, true);
         let run_bytes = of.x.iter().map(|&dim| of.count(dim)).product::<usize>() * walk.x_size;
         let mut span = run_bytes;
         let part = |dim: usize, staged: usize| Part { dim, count: of.count(dim), staged };
@@ -58,7 +60,9 @@ impl Staging {
         for &dim in &crossing {
             // Neither run's first or last 16 bytes are another's.
             let least = if of.x_aligned { span } else { span + 2 * (PACK - 1) };
-            let staged = least + (walk.x_step(dim) % unit + unit - least % unit) % unit;
+            let modulo = |unit: usize| least + (walk.x_step(dim) % unit + unit - least % unit) % unit;
+            let staged = modulo(unit);
+            as_dense &= staged == modulo(PACK);
             by_halves |= !staged.abs_diff(walk.x_step(dim)).is_multiple_of(SECTOR);
             let part = part(dim, staged);
             span += (part.count - 1) * staged;
@@ -108,6 +112,7 @@ impl Staging {
             across: across.collect(),
             skew: if by_levels { 0 } else { skew },
             by_halves,
+            as_dense,
         })
     }
 }
