@@ -68,6 +68,45 @@ on_each_device! {
         Ok(())
     }
 
+    /// With the input's product in the same launch: columns and units that fill chunks and that do not, of several warps and blocks, more
+    /// steps than slots, x and y with the batch in front, and weights that are slices.
+    fn the_inputs_product_goes_along(device: &Device) -> Result<()> {
+        let all = [[3, 5, 8, 32], [4, 9, 40, 20], [1, 1, 16, 2], [2, 17, 264, 46], [3, 8, 136, 300], [262, 3, 8, 18]];
+        for (i, (kind, extents)) in KINDS.into_iter().flat_map(|kind| all.map(|of| (kind, of))).enumerate() {
+            let shape = Shape::new(kind, HALVES[i % 2], extents);
+            let (bias, initial) = (i % 3 != 1, i % 4 != 2);
+            let shape = Shape { bias, initial, batch_first: i % 2 == 0, lengths: i % 3 != 0, ..shape };
+            check(&Network::random(device, shape, i as u64)?, Some(Choice::Fused))?;
+        }
+        for (i, kind) in KINDS.into_iter().enumerate() {
+            let shape = Shape::new(kind, HALVES[i], [5, 4, 24, 16]);
+            let shape = Shape { layers: 3, bidirectional: true, lengths: true, ..shape };
+            check(&Network::random(device, shape, 5)?, Some(Choice::Fused))?;
+        }
+        Ok(())
+    }
+
+    /// Numbers that are not finite in columns of x stay in their rows, and where columns end in the middle of a chunk no others are read.
+    fn what_is_not_finite_stays_in_its_row(device: &Device) -> Result<()> {
+        let [steps, batch, input, hidden] = [2, 9, 8, 20];
+        let network = Network::random(device, Shape::new(RecurrentKind::Gru, DType::F16, [steps, batch, input, hidden]), 3)?;
+        let weights = network.weights();
+        let parameters = Recurrent { choice: Some(Choice::Fused), ..network.parameters(&weights) };
+        let want = ops::gru(&network.x, &parameters)?.y.to_vec::<half::f16>()?;
+        let mut x = network.x.to_vec::<half::f16>()?;
+        x[3 * input] = half::f16::INFINITY;
+        x[5 * input + 2] = half::f16::NAN;
+        let got = ops::gru(&Tensor::from_slice(device, &[steps, batch, input], &x)?, &parameters)?.y.to_vec::<half::f16>()?;
+        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+            let row = i / hidden % batch;
+            assert!(row == 3 || row == 5 || got == want, "{i}: {got}, {want}");
+        }
+        assert!(got[5 * hidden..6 * hidden].iter().all(|h| h.is_nan()));
+        // An infinite gate is a gate that is open or shut.
+        assert!(got[3 * hidden..4 * hidden].iter().all(|h| h.to_f32().abs() <= 1.0));
+        Ok(())
+    }
+
     /// Of f32 an odd number of units, too, and numbers far from 1: f16, in whose parts they are multiplied, ends at 65504 and
     /// begins to lose bits at 2^-14. Beside rows with numbers that are not finite nothing changes.
     fn floats_of_any_size_are_multiplied(device: &Device) -> Result<()> {
@@ -172,6 +211,29 @@ on_each_device! {
                 for turn in 0..3 {
                     let what = format!("{kind} {batch} {hidden} {turn}");
                     assert_within(&of(Choice::Persistent)?, &want, |_| tolerance(HALVES[i]), what);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// As many as there are in use where the input's product goes along, of which the checker would take an hour.
+    fn many_units_with_the_inputs_product_are_right(device: &Device) -> Result<()> {
+        if !device.is_cuda() {
+            return Ok(());
+        }
+        for (i, kind) in KINDS.into_iter().enumerate() {
+            for extents in [[128, 32, 512, 512], [300, 32, 512, 510], [600, 16, 256, 256], [50, 25, 488, 400]] {
+                let network = Network::random(device, Shape::new(kind, HALVES[i], extents), 11)?;
+                let weights = network.weights();
+                let of = |choice| {
+                    let parameters = Recurrent { choice: Some(choice), ..network.parameters(&weights) };
+                    forward(kind, &network.x, &parameters)?.y.to_f64()
+                };
+                let want = of(Choice::Steps)?;
+                for turn in 0..3 {
+                    let what = format!("{kind} {extents:?} {turn}");
+                    assert_within(&of(Choice::Fused)?, &want, |_| tolerance(HALVES[i]), what);
                 }
             }
         }

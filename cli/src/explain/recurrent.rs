@@ -1,6 +1,7 @@
 //! `explain gru` and `explain lstm`.
 
 use warpwright::Desc;
+use warpwright::ops::recurrent::Choice;
 use warpwright::ops::{Recurrent, RecurrentKind, RecurrentWeights, gru_explain, lstm_explain};
 
 use crate::bench::args::Type;
@@ -37,5 +38,6 @@ pub fn run(kind: RecurrentKind, args: &Args) -> Result<(), CliError> {
         RecurrentKind::Lstm => lstm_explain(&x, &parameters)?,
     };
     let Args { t, b, i, h, .. } = args;
-    opened.print(&format!("{kind} {t}x{b}x{i}x{h} {dtype}: the input's product of all steps, then {plan}"))
+    let first = if plan.choice == Choice::Fused { "" } else { "the input's product of all steps, then " };
+    opened.print(&format!("{kind} {t}x{b}x{i}x{h} {dtype}: {first}{plan}"))
 }

@@ -225,3 +225,6 @@ tuple_args!(A B C D E F G H I J K);
 tuple_args!(A B C D E F G H I J K L);
 tuple_args!(A B C D E F G H I J K L M);
 tuple_args!(A B C D E F G H I J K L M N);
+tuple_args!(A B C D E F G H I J K L M N O);
+tuple_args!(A B C D E F G H I J K L M N O P);
+tuple_args!(A B C D E F G H I J K L M N O P Q);

@@ -57,7 +57,7 @@ impl Context {
             sys::CU_LAUNCH_PARAM_END,
         ];
         let extra = if size == 0 { ptr::null_mut() } else { extra.as_mut_ptr() };
-        let early = cfg.early && !cfg.cooperative && function.can_start_early();
+        let early = cfg.early && function.can_start_early();
         if cfg.cluster.is_none() && !cfg.cooperative && !early {
             let ([gx, gy, gz], [bx, by, bz]) = (cfg.grid, cfg.block);
             // SAFETY: function and stream are alive and of the current context; `extra` gives the packed

@@ -23,7 +23,7 @@ pub struct LaunchConfig {
     /// Whether all blocks must run at once, so that they can wait for one another.
     pub cooperative: bool,
     /// Whether the kernel may start before what is ahead of it in the stream is done, where it
-    /// [can](super::Function::can_start_early). Of cooperative launches none does.
+    /// [can](super::Function::can_start_early).
     pub early: bool,
 }
 

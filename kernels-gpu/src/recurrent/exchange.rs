@@ -8,6 +8,7 @@
 //! Of long sequences slots are used again: see [`Ring`].
 
 use cuda_std::atomic::{Ordering, Scope};
+use cuda_std::dependent;
 use cuda_std::plain_parameter;
 use cuda_std::prelude::*;
 
@@ -46,6 +47,8 @@ plain_parameter!(Ring);
 /// Numbers have 2^`parts` parts.
 #[kernel(family = "recurrent", instances = [{ ; threads: 256 }])]
 pub unsafe fn poison(exchange: GlobalMut<u32>, packs: u32, units: u32, parts: u32) {
+    // What is behind may begin with what was there before.
+    dependent::begin();
     let pack = thread::block_idx_y() * thread::block_dim_x() + thread::thread_idx_x();
     let first = ((pack / (CHUNK_WORDS / 4)) >> parts) * CHUNK + pack % (CHUNK / 8) * 8;
     let word = if first < units { POISON } else { 0 };
@@ -99,7 +102,7 @@ pub unsafe fn ask<const PACKS: usize>(
 /// # Safety
 /// As [`ask`].
 #[inline(always)]
-pub unsafe fn receive<const PACKS: usize>(
+unsafe fn receive<const PACKS: usize>(
     exchange: GlobalMut<u32>,
     at: impl Fn(usize) -> usize,
     mut packs: [Pack; PACKS],
@@ -124,6 +127,39 @@ pub unsafe fn receive<const PACKS: usize>(
             // SAFETY: the caller's contract.
             packs[i] = unsafe { exchange.load_pack_relaxed_or(is_poisoned(packs[i]), at(i), packs[i]) };
         }
+    }
+}
+
+/// [`receive`] by a warp with a patience of its own, which gives up for good: then `fault` gets the step and the block, unless it has an earlier one, and what
+/// is received is void.
+///
+/// # Safety
+/// As [`receive`]; the warp's patience is its own.
+#[inline(always)]
+pub unsafe fn receive_or_report<const PACKS: usize>(
+    exchange: GlobalMut<u32>,
+    at: impl Fn(usize) -> usize,
+    asked: [Pack; PACKS],
+    step: u32,
+    of_patience: Shared<u32>,
+    fault: GlobalMut<u64>,
+) -> [Pack; PACKS] {
+    let (lane, warp) = (warp::lane_id(), warp::warp_id());
+    // SAFETY: the caller's contract.
+    unsafe {
+        let (packs, received) = receive(exchange, at, asked, || of_patience.get(warp));
+        if !received {
+            // All lanes know how patient they were.
+            warp::sync_warp(u32::MAX);
+            // Once is enough: the launch ends soon, with results that the error makes void.
+            if lane == 0 {
+                let seen = (u64::from(step) << 32) | u64::from(thread::block_idx_x());
+                fault.atomic_min(0, seen, Ordering::Relaxed, Scope::Device);
+                of_patience.set(warp, 0);
+            }
+            warp::sync_warp(u32::MAX);
+        }
+        packs
     }
 }
 

@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | [`sequence()`](fn@sequence), [`sequence_f32()`](fn@sequence_f32) | all steps of a sequence in one launch: the recurrent weights stay on chip, spread over blocks |
 //! | [`sequence_hopper()`](fn@sequence_hopper) | the first of more than 512 units, on Hopper: of the other family |
+//! | [`fused_sequence()`](fn@fused_sequence) | the first with the input's product, of few units and rows |
 //! | [`sequence_back()`](fn@sequence_back), [`sequence_back_f32()`](fn@sequence_back_f32) | the gradient of that |
 //! | [`block_sequence()`](fn@block_sequence), [`block_sequence_f32()`](fn@block_sequence_f32) | the same for few units: every block holds all recurrent weights |
 //! | [`block_backward()`](fn@block_backward), [`block_backward_f32()`](fn@block_backward_f32) | the gradient of that |
@@ -88,4 +89,6 @@ pub mod has {
     pub const PACKS: u32 = 128;
     /// What comes through a product.
     pub const PRODUCT: u32 = 64;
+    /// A bias of the input's product.
+    pub const X_BIAS: u32 = 512;
 }

@@ -12,13 +12,12 @@
 //!
 //! Floor of a step: each block reads its group's dgh from L2.
 
-use super::exchange::{CHUNK_WORDS, COLUMNS, POISON, ask, not_yet, receive, send};
+use super::exchange::{CHUNK_WORDS, COLUMNS, POISON, ask, not_yet, receive_or_report, send};
 use super::math::slopes;
 use super::persistent::{AHEAD, Sequence, WARPS, clean, pitch, total};
 use super::weights::{Weights, fragments, rest_bytes};
 use super::words::{WORDS, Words};
 use super::{GRU, has};
-use cuda_std::atomic::{Ordering, Scope};
 use cuda_std::bits;
 use cuda_std::prelude::*;
 
@@ -379,17 +378,7 @@ unsafe fn run<T: Words, const GATES: usize, const TILES: usize, const PAIRS: usi
             let zero = bits::opaque(back) & (1 << 31);
             for round in 0..const { PAIRS / ROUND } {
                 let at = |i| pack_of(slot, sub, round * ROUND + i);
-                let (dgh, received) = receive(exchange, at, asked, || of_patience.get(warp));
-                if !received {
-                    // As in `sequence`.
-                    warp::sync_warp(u32::MAX);
-                    if lane == 0 {
-                        let seen = (u64::from(back) << 32) | u64::from(block);
-                        fault.atomic_min(0, seen, Ordering::Relaxed, Scope::Device);
-                        of_patience.set(warp, 0);
-                    }
-                    warp::sync_warp(u32::MAX);
-                }
+                let dgh = receive_or_report(exchange, at, asked, back, of_patience, fault);
                 if round + 1 < const { PAIRS / ROUND } {
                     asked = ask(slot, sub, round + 1);
                 }

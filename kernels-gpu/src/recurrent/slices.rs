@@ -4,21 +4,21 @@
 //! registers. So of each column some fragments come from either, and loads have products in between.
 
 use super::exchange::CHUNK;
-use super::persistent::{WARPS, units};
+use super::persistent::units;
 use super::weights::{Corner, fragments, rows};
 use cuda_std::bits;
 use cuda_std::prelude::*;
 
-/// Fragments of a warp, by chunk of a tile and half of it.
+/// Fragments of one of `WARPS` warps, by chunk of a tile and half of it.
 #[derive(Clone, Copy)]
-pub struct Slices<const HELD: usize> {
+pub struct Slices<const HELD: usize, const WARPS: usize> {
     held: [[[u32; 4]; 2]; HELD],
     rest: Shared<u32>,
 }
 
-/// Bytes of shared memory of a block's weights that are not in registers.
-pub const fn rest_bytes(tiles: usize, pairs: usize, held: usize) -> u32 {
-    (tiles * pairs - held) as u32 * 2 * WARPS * warp::SIZE * 16
+/// Bytes of shared memory of the weights of so many warps that are not in registers.
+pub const fn rest_bytes(warps: usize, tiles: usize, pairs: usize, held: usize) -> u32 {
+    (warps * (tiles * pairs - held)) as u32 * 2 * warp::SIZE * 16
 }
 
 /// A pack, or zeros where it does not exist.
@@ -28,7 +28,7 @@ fn masked(pack: Pack, exists: bool) -> Pack {
     pack.map(|word| word & mask)
 }
 
-impl<const HELD: usize> Slices<HELD> {
+impl<const HELD: usize, const WARPS: usize> Slices<HELD, WARPS> {
     /// Loads all rows of the block, of which shared memory holds the rest from byte `first` on.
     ///
     /// # Safety
@@ -54,7 +54,7 @@ impl<const HELD: usize> Slices<HELD> {
         };
         // SAFETY: the caller's contract.
         unsafe {
-            let rest = Shared::dynamic(first, const { rest_bytes(TILES, PAIRS, HELD) / 4 });
+            let rest = Shared::dynamic(first, const { rest_bytes(WARPS, TILES, PAIRS, HELD) / 4 });
             // A loop that stays one: unrolled, all loads would be in flight, for which there are too few registers.
             let (mut pair, end) = (0, bits::opaque(PAIRS as u32) as usize);
             while pair < end {
@@ -96,7 +96,7 @@ impl<const HELD: usize> Slices<HELD> {
     #[inline(always)]
     fn place(chunk: usize, half: usize) -> u32 {
         // Fragments of all warps in turn: the constant part of an address is large, and the rest one for all.
-        ((chunk - HELD) * 2 + half) as u32 * WARPS * warp::SIZE * 4 + thread::thread_idx_x() * 4
+        (((chunk - HELD) * 2 + half) * WARPS) as u32 * warp::SIZE * 4 + thread::thread_idx_x() * 4
     }
 
     /// A fragment; indices are constants.
@@ -111,5 +111,35 @@ impl<const HELD: usize> Slices<HELD> {
             // SAFETY: the caller's contract.
             unsafe { self.rest.get_pack(Self::place(chunk, half)) }
         }
+    }
+
+    /// The product with all of a warp's columns, by tiles. Each half of a chunk has sums of its own: products that wait for one another are half
+    /// as many.
+    ///
+    /// # Safety
+    /// They were loaded.
+    #[inline(always)]
+    pub unsafe fn times<T: Half, const TILES: usize, const PAIRS: usize>(
+        &self,
+        columns: [Pack; PAIRS],
+    ) -> [[f32; 4]; TILES] {
+        let mut sums = [[[0.0f32; 4]; TILES]; 2];
+        for pair in 0..PAIRS {
+            for half in 0..2 {
+                for tile in 0..TILES {
+                    // SAFETY: the caller's contract.
+                    let fragment = unsafe { self.get(tile * PAIRS + pair, half) };
+                    let of_half = [columns[pair][2 * half], columns[pair][2 * half + 1]];
+                    sums[half][tile] = T::multiply(fragment, of_half, sums[half][tile]);
+                }
+            }
+        }
+        let [mut first, second] = sums;
+        for tile in 0..TILES {
+            for i in 0..4 {
+                first[tile][i] += second[tile][i];
+            }
+        }
+        first
     }
 }

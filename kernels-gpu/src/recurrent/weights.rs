@@ -17,6 +17,8 @@ pub struct Corner {
     pub k: u32,
     /// Units of the layer.
     pub hidden: u32,
+    /// Columns of the weights: as many as units, or as x has.
+    pub columns: u32,
     /// Elements from a row to the next.
     pub weight_row: u32,
 }
@@ -37,14 +39,14 @@ impl Corner {
     pub fn eight(self, units: u32, row: u32, pair: usize) -> (usize, u32) {
         let k = self.k + pair as u32 * CHUNK + warp::lane_id() % 4 * 8;
         let (row, exists) = self.row(units, row);
-        let has = k < self.hidden;
-        (row + if has { k as usize } else { 0 }, if exists & has { self.hidden - k } else { 0 })
+        let has = k < self.columns;
+        (row + if has { k as usize } else { 0 }, if exists & has { self.columns - k } else { 0 })
     }
 
     /// Whether so many units and columns from here on exist.
     #[inline(always)]
     pub fn has(self, units: u32, columns: u32) -> bool {
-        (self.unit + units <= self.hidden) & (self.k + columns <= self.hidden)
+        (self.unit + units <= self.hidden) & (self.k + columns <= self.columns)
     }
 }
 

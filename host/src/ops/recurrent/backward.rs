@@ -127,7 +127,7 @@ fn typed<T: Number>(
                 Err(Error::OutOfMemory { .. }) => step_by_step::<T>(layer, &walked)?,
                 done => done?,
             },
-            Choice::Steps => step_by_step::<T>(layer, &walked)?,
+            Choice::Steps | Choice::Fused => step_by_step::<T>(layer, &walked)?,
         }
     }
     let dh = ops::cast(&dh, dtype)?;

@@ -4,10 +4,11 @@ use crate::dtype::DType;
 use cuda_std::f16;
 use cuda_std::kernel::Kernel;
 use kernels_gpu::recurrent::{
-    BLOCK_UNITS, BackForm, CHUNK, FLOAT_UNITS, Form, HalfForm, PACK_UNITS, PARTS, WARPS, block_backward,
-    block_backward_f32, block_backward_f32_shared_bytes, block_backward_f32_units,
+    BLOCK_UNITS, BackForm, CHUNK, FLOAT_UNITS, Form, FusedForm, HalfForm, PACK_UNITS, PARTS, WARPS,
+    block_backward, block_backward_f32, block_backward_f32_shared_bytes, block_backward_f32_units,
     block_backward_shared_bytes, block_sequence, block_sequence_f32, block_sequence_f32_shared_bytes,
-    block_sequence_shared_bytes, sequence, sequence_back, sequence_back_f32, sequence_f32, sequence_hopper,
+    block_sequence_shared_bytes, fused_sequence, sequence, sequence_back, sequence_back_f32, sequence_f32,
+    sequence_hopper,
 };
 
 /// A kernel whose blocks hold all weights.
@@ -154,4 +155,13 @@ pub fn half_sequence<T: sequence::Instances + sequence_hopper::Instances>(
 ) -> &'static Kernel<sequence::Args<T>> {
     let mut all = sequence::kernels::<T>().iter().chain(sequence_hopper::kernels::<T>());
     all.nth(index).expect("plans take places of this list")
+}
+
+/// Those that take the input's product, too. Instances of both 16-bit types are alike.
+pub fn fused_forms() -> Vec<FusedForm> {
+    let form = |kernel: &Kernel<_>| {
+        let [gates, pairs, held_of_x] = ["GATES", "PAIRS", "HELD_OF_X"].map(|name| kernel.constant(name));
+        FusedForm { gates, pairs, held_of_x }
+    };
+    fused_sequence::kernels::<f16>().iter().map(form).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::plan::{Choice, Plan};
 use super::walk::{Number, Operands, step};
-use super::{Kind, RecurrentWeights, backward, block, dense, persistent, streamed};
+use super::{Kind, RecurrentWeights, backward, block, dense, fused_input, persistent, streamed};
 use crate::error::{Error, Result};
 use crate::ops::matmul::{self, Matmul};
 use crate::ops::pointwise::with_float;
@@ -67,7 +67,13 @@ pub struct Given {
     pub has: u32,
 }
 
-impl Layer<'_> {
+impl<'a> Layer<'a> {
+    /// From a state of zeros, of whole rows, forward.
+    #[cfg(test)]
+    pub fn new(op: &'static str, kind: Kind, x: &'a Tensor, weights: RecurrentWeights<'a>) -> Layer<'a> {
+        Layer { op, kind, x, weights, h0: None, c0: None, lengths: None, reverse: false, tf32: false }
+    }
+
     /// Steps, rows of the batch, hidden units.
     pub fn extents(&self) -> [usize; 3] {
         [self.x.shape()[0], self.x.shape()[1], self.weights.w_hh.shape()[1]]
@@ -115,6 +121,9 @@ impl Layer<'_> {
             self.finish(&self.state(self.h0)?, self.c0, results)?;
             return Ok(None);
         }
+        if plan.choice == Choice::Fused {
+            return fused_input::run(self, plan, results);
+        }
         let gx = self.gx()?;
         self.walk(plan, &gx, results)?;
         Ok(Some(gx))
@@ -129,7 +138,7 @@ impl Layer<'_> {
                 Err(Error::OutOfMemory { .. }) => self.by_steps(gx, results),
                 done => done,
             },
-            Choice::Steps => self.by_steps(gx, results),
+            Choice::Steps | Choice::Fused => self.by_steps(gx, results),
         }
     }
 

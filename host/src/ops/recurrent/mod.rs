@@ -13,6 +13,7 @@ mod cell;
 mod cell_clusters;
 mod forms;
 mod fused;
+mod fused_input;
 mod layer;
 mod persistent;
 mod plan;

@@ -42,7 +42,7 @@ fn patiently(patience: u32, layer: &Layer, plan: &Plan, gx: &Tensor, results: Re
 }
 
 /// An exchange in which nothing is received yet, of so many columns that blocks own and numbers of 2^`parts` parts.
-fn poisoned(device: &Device, plan: &Plan, columns: usize, parts: u32) -> Result<Tensor> {
+pub fn poisoned(device: &Device, plan: &Plan, columns: usize, parts: u32) -> Result<Tensor> {
     let exchange = Tensor::uninit(device, DType::U32, &[plan.exchange_words()])?;
     let fill = &kernels::poison::ALL[0];
     let packs = plan.words as u64 / 4;
@@ -59,6 +59,29 @@ fn ring(plan: &Plan, times: usize, patience: u32) -> Ring {
     Ring { slots: plan.slots as u32, period: plan.period(times), words: plan.words as u32, patience }
 }
 
+/// What the kernel of a forward pass is asked for, with rows of w_hh so many elements apart, and what there `has` to be.
+pub fn asked(
+    layer: &Layer,
+    plan: &Plan,
+    (y, weight_row): (&Tensor, usize),
+    has: u32,
+    patience: u32,
+) -> Sequence {
+    let [steps, batch, hidden] = layer.extents();
+    Sequence {
+        steps: steps as u32,
+        batch: batch as u32,
+        hidden: hidden as u32,
+        weight_row: weight_row as u32,
+        subs: plan.subs as u32,
+        reverse: u32::from(layer.reverse),
+        has,
+        y_time: y.strides()[0] as i64,
+        y_row: y.strides()[1] as i64,
+        ring: ring(plan, steps, patience),
+    }
+}
+
 fn typed<T: Element + Float + repack::Instances>(
     patience: u32,
     kernel: &Kernel<kernels::sequence::Args<T>>,
@@ -68,27 +91,15 @@ fn typed<T: Element + Float + repack::Instances>(
     results: Results,
 ) -> Result<()> {
     let device = gx.device();
-    let [steps, batch, hidden] = layer.extents();
+    let [_, _, hidden] = layer.extents();
     let parts = u32::from(gx.dtype() == DType::F32);
     let exchange = poisoned(device, plan, plan.blocks * plan.units, parts)?;
     let (weight, weight_row) = packed_rows::<T>(layer.op, layer.weights.w_hh)?;
     let given = layer.given()?;
-    let strides = results.y.strides();
     let has_packs = gx.address().is_multiple_of(16) && (hidden * gx.dtype().size()).is_multiple_of(16);
     let packs = if has_packs { has::PACKS } else { 0 };
     let (gh, cells, kept) = results.kept();
-    let p = Sequence {
-        steps: steps as u32,
-        batch: batch as u32,
-        hidden: hidden as u32,
-        weight_row: weight_row as u32,
-        subs: plan.subs as u32,
-        reverse: u32::from(layer.reverse),
-        has: given.has | packs | kept,
-        y_time: strides[0] as i64,
-        y_row: strides[1] as i64,
-        ring: ring(plan, steps, patience),
-    };
+    let p = asked(layer, plan, (results.y, weight_row), given.has | packs | kept, patience);
     let slot = device.wait_slot(layer.op)?;
     let c_n = results.c_n.filter(|_| layer.kind == Kind::Lstm);
     let args = (
@@ -211,17 +222,7 @@ mod tests {
             let problem = Problem::new("gru", Kind::Gru, &x, &Recurrent::new(&layers))?;
             let plan = Plan::by(Choice::Persistent, &problem, Target::of(&device));
             let waiting = Plan { units: 2 * plan.units, ..plan };
-            let layer = Layer {
-                op: "gru",
-                kind: Kind::Gru,
-                x: &x,
-                weights,
-                h0: None,
-                c0: None,
-                lengths: None,
-                reverse: false,
-                tf32: false,
-            };
+            let layer = Layer::new("gru", Kind::Gru, &x, weights);
             let (gx, y, h_n) = (layer.gx()?, zeros(&[3, 2, 32])?, zeros(&[2, 32])?);
             let results = Results { y: &y, h_n: &h_n, c_n: None, aside: None };
             // Fewer polls than after which the checker reports a spin.

@@ -3,18 +3,23 @@
 use std::fmt;
 
 use super::Kind;
-use super::forms::{Held, Spread, back_forms};
+use super::forms::{Held, Spread, back_forms, fused_forms};
 use super::problem::Problem;
 use super::tiling::{Tiling, padded};
 use crate::device::Device;
 use crate::dtype::DType;
-use kernels_gpu::recurrent::{BackForm, CHUNK, CHUNK_WORDS, COLUMNS, TERMS, WARPS, WORDS};
+use kernels_gpu::recurrent::{
+    BackForm, CHUNK, CHUNK_WORDS, COLUMNS, FUSED_UNITS, FusedForm, TERMS, WARPS, WORDS,
+};
 
 /// A way of running a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// One launch for all steps, with all recurrent weights in the registers of each block.
     Block,
+    /// One launch for all steps and the input's product, with both weights on chip, spread over several blocks, which wait for one another: of
+    /// 16 bits and few rows.
+    Fused,
     /// One launch for all steps, with the recurrent weights on chip, spread over several blocks, which wait for one another.
     Persistent,
     /// For each step a product with weights that were taken apart for all steps, and the gates, one launch behind the other's start: on
@@ -131,21 +136,26 @@ impl Plan {
 
     /// For a layer in one direction: the first way that can serve.
     pub(super) fn new(problem: &Problem, target: Target) -> Plan {
-        Plan::first([Plan::block, Plan::persistent, Plan::streamed], problem, target)
+        Plan::first(&[Plan::block, Plan::fused, Plan::persistent, Plan::streamed], problem, target)
     }
 
     /// The first that is not by steps, or the last.
-    fn first(ways: [fn(&Problem, Target) -> Plan; 3], problem: &Problem, target: Target) -> Plan {
-        let [one, other, last] = ways;
-        let plans = [one, other].into_iter().map(|way| way(problem, target));
-        let served = |plan: &Plan| plan.choice != Choice::Steps;
-        plans.into_iter().find(served).unwrap_or_else(|| last(problem, target))
+    fn first(ways: &[fn(&Problem, Target) -> Plan], problem: &Problem, target: Target) -> Plan {
+        let mut plan = Plan::steps("");
+        for way in ways {
+            plan = way(problem, target);
+            if plan.choice != Choice::Steps {
+                break;
+            }
+        }
+        plan
     }
 
     /// By the given way; where that cannot serve, by steps, with the reason.
     pub(super) fn by(choice: Choice, problem: &Problem, target: Target) -> Plan {
         match choice {
             Choice::Block => Plan::block(problem, target),
+            Choice::Fused => Plan::fused(problem, target),
             Choice::Persistent => Plan::persistent(problem, target),
             Choice::Streamed => Plan::streamed(problem, target),
             Choice::Steps => Plan::steps("asked for"),
@@ -159,13 +169,14 @@ impl Plan {
 
     /// The gradient: the first way that can serve.
     pub(super) fn back(problem: &Problem, target: Target) -> Plan {
-        Plan::first([Plan::block_back, Plan::persistent_back, Plan::streamed_back], problem, target)
+        Plan::first(&[Plan::block_back, Plan::persistent_back, Plan::streamed_back], problem, target)
     }
 
     /// The gradient by the given way; where that cannot serve, by steps, with the reason.
     pub(super) fn back_by(choice: Choice, problem: &Problem, target: Target) -> Plan {
         match choice {
             Choice::Block => Plan::block_back(problem, target),
+            Choice::Fused => Plan::steps("the gradient's products are of all steps"),
             Choice::Persistent => Plan::persistent_back(problem, target),
             Choice::Streamed => Plan::streamed_back(problem, target),
             Choice::Steps => Plan::steps("asked for"),
@@ -204,6 +215,34 @@ impl Plan {
         let groups = batch.div_ceil(rows);
         let choice = Choice::Block;
         Plan { choice, index, units: hidden, blocks: 1, groups, rows, shared_bytes, ..Plan::steps("") }
+    }
+
+    /// Several blocks hold both weights, and wait for one another.
+    fn fused(problem: &Problem, target: Target) -> Plan {
+        let Problem { kind, dtype, steps, batch, hidden, input, .. } = *problem;
+        if dtype == DType::F32 {
+            return Plan::steps("of f32 the input's product is one of all steps");
+        }
+        if let Some(reason) = not_spread(hidden, dtype) {
+            return Plan::steps(reason);
+        }
+        if !input.in_packs || input.columns == 0 {
+            return Plan::steps("rows of x are no whole packs of 16 bytes");
+        }
+        let forms = fused_forms();
+        let fits = |of: &&FusedForm| {
+            let columns = of.columns();
+            of.gates == kind.gates() && hidden <= columns && input.columns <= columns
+        };
+        let Some((index, of)) = forms.iter().enumerate().find(|(_, of)| fits(of)) else {
+            return Plan::steps(NO_ROOM);
+        };
+        let (units, blocks) = (FUSED_UNITS as usize, hidden.div_ceil(FUSED_UNITS as usize));
+        let chunks = (blocks * units).max(of.columns()).div_ceil(CHUNK as usize);
+        let words = chunks * CHUNK_WORDS as usize;
+        let plan = Plan { choice: Choice::Fused, index, units, blocks, words, ..Plan::steps("") };
+        let plan = plan.spread(batch, steps, target, 1, |_| of.shared_bytes());
+        if plan.subs > 1 { Plan::steps("a batch so large keeps tensor cores busy with h") } else { plan }
     }
 
     /// Several blocks hold the weights, and wait for one another.
@@ -368,13 +407,14 @@ impl fmt::Display for Plan {
                      {shared_bytes} bytes of shared memory"
                 )
             }
-            Choice::Persistent => {
+            Choice::Persistent | Choice::Fused => {
                 let Plan { units, blocks, groups, subs, slots, shared_bytes, .. } = self;
                 write!(
                     f,
-                    "one launch of {} blocks: {groups} groups of {blocks} blocks with {units} units each, \
+                    "one launch of {} blocks{}: {groups} groups of {blocks} blocks with {units} units each, \
                      {subs} times 8 rows a group, {slots} slots of exchange, {shared_bytes} bytes of shared memory",
-                    groups * blocks
+                    groups * blocks,
+                    if self.choice == Choice::Fused { " with the input's product" } else { "" }
                 )
             }
         }

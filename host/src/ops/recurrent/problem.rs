@@ -54,6 +54,26 @@ pub fn weights<D: Described>(
     Ok(hidden)
 }
 
+/// How a layer's x `[T, B, I]` lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Input {
+    pub columns: usize,
+    /// Whether all rows are whole packs of 16 bytes, if the first is.
+    pub in_packs: bool,
+}
+
+impl Input {
+    fn new(x: &Desc) -> Input {
+        let columns = x.shape()[2];
+        let &[first, second, along] = x.strides() else { unreachable!("x has three dimensions") };
+        let packs = 16 / x.dtype().size() as isize;
+        let in_packs = along == 1
+            && columns as isize % packs == 0
+            && [first, second].iter().all(|stride| *stride >= 0 && stride % packs == 0);
+        Input { columns, in_packs }
+    }
+}
+
 /// A checked sequence.
 #[derive(Clone, Debug)]
 pub struct Problem {
@@ -63,6 +83,8 @@ pub struct Problem {
     pub steps: usize,
     pub batch: usize,
     pub hidden: usize,
+    /// x of the layer.
+    pub input: Input,
     pub directions: usize,
     pub layers: usize,
     pub batch_first: bool,
@@ -134,6 +156,28 @@ impl Problem {
         let y = Desc::contiguous(op, x.device(), x.dtype(), &of_y)?;
         let layers = count / directions;
         let (dtype, batch_first) = (x.dtype(), parameters.batch_first);
-        Ok(Problem { op, kind, dtype, steps, batch, hidden, directions, layers, batch_first, y, state })
+        let input = Input::new(x);
+        Ok(Problem {
+            op,
+            kind,
+            dtype,
+            steps,
+            batch,
+            hidden,
+            input,
+            directions,
+            layers,
+            batch_first,
+            y,
+            state,
+        })
+    }
+
+    /// As a layer sees it: above the first, x is what the one below gave.
+    pub fn of_layer(&self, layer: usize) -> Problem {
+        let columns = self.directions * self.hidden;
+        let in_packs = (columns * self.dtype.size()).is_multiple_of(16);
+        let input = if layer == 0 { self.input } else { Input { columns, in_packs } };
+        Problem { input, ..self.clone() }
     }
 }

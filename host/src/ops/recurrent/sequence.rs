@@ -97,11 +97,12 @@ pub struct RecurrentGradients<T = Tensor> {
 /// begins at each row's own last step. Any strides of x, weights and initial states are accepted.
 ///
 /// All steps of a layer and direction run in one launch, with the recurrent weights on chip, while these fit: of up to
-/// 128 units into each block, otherwise spread over blocks that wait for one another (up to 2048 units of f16 and bf16, an even
+/// 128 units into each block, otherwise spread over blocks that wait for one another (of 16 bits, up to 512 units and columns of x and few rows of the
+/// batch together with w_ih, which spares a large product; up to 2048 units of f16 and bf16, an even
 /// number, and 1024 of f32, and as many multiprocessors as they need: [`gru_explain`]). Where they do not, Hopper streams them for up to 256 rows
 /// of the batch: they are copied once, of f32 in two parts, which takes as much memory again, and each step reads the copy as fast as
-/// memory gives it. Elsewhere each step is a product and a launch for the gates. In the first three ways h is carried in f32 and rounded where it is
-/// multiplied; in the last it is rounded after each step. Of f32 spread over blocks or streamed, a row becomes NaN where its h0 is not finite, and all
+/// memory gives it. Elsewhere each step is a product and a launch for the gates. But step by step h is carried in f32 and rounded where it is
+/// multiplied; there it is rounded after each step. Of f32 spread over blocks or streamed, a row becomes NaN where its h0 is not finite, and all
 /// of them where w_hh is not. The same input gives the same bits on the same device.
 ///
 /// ```
@@ -296,7 +297,9 @@ fn check(problem: &Problem, lengths: Option<&Tensor>) -> Result<()> {
 
 fn forward(op: &'static str, kind: Kind, x: &Tensor, parameters: &Recurrent) -> Result<Recurred> {
     let problem = Problem::new(op, kind, x, parameters)?;
-    let plan = plan(&problem, parameters.choice)?;
+    let plans: Vec<Plan> = (0..problem.layers)
+        .map(|layer| plan(&problem.of_layer(layer), parameters.choice))
+        .collect::<Result<_>>()?;
     let here = Here::new(op, x, parameters)?;
     check(&problem, here.lengths.as_ref())?;
     let shapes = shapes(&problem, parameters.keep)?;
@@ -332,7 +335,10 @@ fn forward(op: &'static str, kind: Kind, x: &Tensor, parameters: &Recurrent) -> 
             None => None,
         };
         let aside = beside.as_ref().map(|(_, gh, c)| Aside { gh, c: c.as_ref() });
-        let gx = layer.run(&plan, Results { y: &own, h_n: &h_n, c_n: c_n.as_ref(), aside })?;
+        let gx = layer.run(
+            &plans[index / problem.directions],
+            Results { y: &own, h_n: &h_n, c_n: c_n.as_ref(), aside },
+        )?;
         if let Some((kept, gh, c)) = beside {
             let gx = gx.map_or_else(|| uninit(&kept.gx), Ok)?;
             results.kept.push(Kept { gx, gh, c });

@@ -119,7 +119,8 @@ pub unsafe fn block_sequence<
     }
     // SAFETY: the caller's contract; of the units of a warp's tiles each is one lane's for each row.
     unsafe {
-        let corner = Corner { unit: first_unit, k: 0, hidden: p.hidden, weight_row: p.weight_row };
+        let corner =
+            Corner { unit: first_unit, k: 0, hidden: p.hidden, columns: p.hidden, weight_row: p.weight_row };
         let held = load_weights::<T, GATES, GATES, PAIRS>(weight, corner);
         let mut biases = [[0.0; 2]; GATES];
         for gate in 0..GATES {

@@ -65,7 +65,8 @@ pub unsafe fn block_backward<
     }
     // SAFETY: the caller's contract; of the units of a warp's tiles each is one lane's for each row.
     unsafe {
-        let corner = Corner { unit: first_unit, k: 0, hidden: p.hidden, weight_row: p.weight_row };
+        let corner =
+            Corner { unit: first_unit, k: 0, hidden: p.hidden, columns: p.hidden, weight_row: p.weight_row };
         let held = load_weights::<T, GATES, GATES, PAIRS>(weight, corner);
         let pitch = const { pitch(PAIRS) };
         let own_pack = column % ROWS as u32 * pitch + turn * 8;

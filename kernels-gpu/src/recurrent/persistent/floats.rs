@@ -6,12 +6,13 @@
 //! Floor of a step: each block reads its group's h from L2, and does three products for each of f32.
 
 use super::{Sequence, WARPS, clean, total, units};
-use crate::recurrent::exchange::{CHUNK, CHUNK_WORDS, COLUMNS, POISON, ask, not_yet, receive, send};
+use crate::recurrent::exchange::{
+    CHUNK, CHUNK_WORDS, COLUMNS, POISON, ask, not_yet, receive_or_report, send,
+};
 use crate::recurrent::math::step;
 use crate::recurrent::parts::{LOW, PARTS, Parts, inverse, magnitude, scale};
 use crate::recurrent::weights::{Corner, Weights, rest_bytes, scale_rows};
 use crate::recurrent::{GRU, has};
-use cuda_std::atomic::{Ordering, Scope};
 use cuda_std::bits;
 use cuda_std::prelude::*;
 
@@ -164,6 +165,7 @@ pub unsafe fn sequence_f32<
         unit: block * units,
         k: warp * PAIRS as u32 * CHUNK,
         hidden: p.hidden,
+        columns: p.hidden,
         weight_row: p.weight_row,
     };
 
@@ -307,18 +309,7 @@ pub unsafe fn sequence_f32<
             let mut products = [[[0.0f32; 4]; 2]; TILES];
             for round in 0..const { (PAIRS * PARTS).div_ceil(ROUND) } {
                 let at = |i| pack_of(slot, sub, round * ROUND + i);
-                let (h, received) = receive(exchange, at, asked, || of_patience.get(warp));
-                if !received {
-                    // All lanes know how patient they were.
-                    warp::sync_warp(u32::MAX);
-                    // Once is enough: the launch ends soon, with results that the error makes void.
-                    if lane == 0 {
-                        let seen = (u64::from(step_index) << 32) | u64::from(block);
-                        fault.atomic_min(0, seen, Ordering::Relaxed, Scope::Device);
-                        of_patience.set(warp, 0);
-                    }
-                    warp::sync_warp(u32::MAX);
-                }
+                let h = receive_or_report(exchange, at, asked, step_index, of_patience, fault);
                 if round + 1 < const { (PAIRS * PARTS).div_ceil(ROUND) } {
                     asked = ask(slot, sub, round + 1);
                 }

@@ -89,7 +89,7 @@ impl Layout {
     #[inline(always)]
     pub const fn new(of: HalfForm, subs: u32) -> Layout {
         let weights = WARPS * (of.span * of.tiles) as u32 * warp::SIZE * 16;
-        let gx = weights + rest_bytes(of.tiles, of.pairs, of.held);
+        let gx = weights + rest_bytes(WARPS as usize, of.tiles, of.pairs, of.held);
         let h = gx + inputs::elements(of.gates, of.units(), of.span) * 2;
         let state = subs * COLUMNS * of.units() * 4;
         let c = h + state;
@@ -146,6 +146,7 @@ unsafe fn run<
                 unit: thread::block_idx_x() * form.units(),
                 k: warp::warp_id() * PAIRS as u32 * crate::recurrent::exchange::CHUNK,
                 hidden: p.hidden,
+                columns: p.hidden,
                 weight_row: p.weight_row,
             };
             let exchange = of.exchange;

@@ -15,12 +15,14 @@
 //! Source: persistent recurrent kernels (Diamos et al., 2016), as a technique.
 
 mod floats;
+mod fused;
 mod gates;
 mod halves;
 mod inputs;
 mod multiply;
 
 pub use floats::*;
+pub use fused::*;
 pub use halves::*;
 
 use super::exchange::Ring;

@@ -2,10 +2,9 @@
 
 use super::halves::{EMPTY, FULL, Layout, SENT, THREADS};
 use super::{Sequence, WARPS};
-use crate::recurrent::exchange::{CHUNK_WORDS, ask, receive};
+use crate::recurrent::exchange::{CHUNK_WORDS, ask, receive_or_report};
 use crate::recurrent::slices::Slices;
 use crate::recurrent::weights::Corner;
-use cuda_std::atomic::{Ordering, Scope};
 use cuda_std::bits;
 use cuda_std::prelude::*;
 
@@ -36,7 +35,7 @@ type Sums<const TILES: usize, const SPAN: usize> = [[[f32; 4]; TILES]; SPAN];
 
 /// A warp with its weights.
 struct Multiplier<'a, const TILES: usize, const PAIRS: usize, const HELD: usize, const SPAN: usize> {
-    weights: Slices<HELD>,
+    weights: Slices<HELD, { WARPS as usize }>,
     exchange: GlobalMut<u32>,
     fault: GlobalMut<u64>,
     p: &'a Sequence,
@@ -82,24 +81,9 @@ impl<const TILES: usize, const PAIRS: usize, const HELD: usize, const SPAN: usiz
         now: At,
         (of_turn, first): (usize, usize),
     ) -> [Pack; CHUNKS] {
-        let (lane, warp) = (warp::lane_id(), warp::warp_id());
-        // SAFETY: the caller's contract; the patience of a warp is its own.
-        unsafe {
-            let at = |i| self.pack_of(now, of_turn, first + i);
-            let (h, received) = receive(self.exchange, at, asked, || self.of_patience.get(warp));
-            if !received {
-                // All lanes know how patient they were.
-                warp::sync_warp(u32::MAX);
-                // Once is enough: the launch ends soon, with results that the error makes void.
-                if lane == 0 {
-                    let seen = (u64::from(now.step) << 32) | u64::from(thread::block_idx_x());
-                    self.fault.atomic_min(0, seen, Ordering::Relaxed, Scope::Device);
-                    self.of_patience.set(warp, 0);
-                }
-                warp::sync_warp(u32::MAX);
-            }
-            h
-        }
+        let at = |i| self.pack_of(now, of_turn, first + i);
+        // SAFETY: the caller's contract.
+        unsafe { receive_or_report(self.exchange, at, asked, now.step, self.of_patience, self.fault) }
     }
 
     /// Receives what was asked for of a turn, `ROUND` chunks at a time, and multiplies.
