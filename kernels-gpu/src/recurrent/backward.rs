@@ -4,7 +4,7 @@
 //! products, of x and of the h that each step began with ([`previous()`](fn@previous)); an LSTM's c by walking the steps
 //! again ([`cells()`](fn@cells)). Then the steps are walked backwards: [`gates_backward()`](fn@gates_backward), and a product with w_hh.
 
-use super::math::{slopes, step};
+use super::math::{Factors, step};
 use super::quads::{load, store};
 use super::step::{Step, inputs, of_unit, place};
 use super::{GRU, has};
@@ -73,7 +73,7 @@ pub unsafe fn gates_backward<T: Float, const GATES: usize, const WIDTH: usize>(
         let (mut to_x, mut to_h) = ([[0.0; WIDTH]; GATES], [[0.0; WIDTH]; GATES]);
         for i in 0..WIDTH {
             let given = (of_h_next[i] + of_y[i], of_c_next[i]);
-            let of = slopes(of_unit(&of_x, i), of_unit(&of_h, i), (h[i], c[i]), given);
+            let of = Factors::new(of_unit(&of_x, i), of_unit(&of_h, i), (h[i], c[i])).slopes::<GATES>(given);
             if active {
                 for gate in 0..GATES {
                     to_x[gate][i] = of.dgx[gate];

@@ -36,34 +36,46 @@ pub struct Slopes<const GATES: usize> {
     pub dc: f32,
 }
 
-/// The gradients for h' = `dh` and c' = `dc`.
-#[inline(always)]
-pub fn slopes<const GATES: usize>(
-    gx: [f32; GATES],
-    gh: [f32; GATES],
-    (h, c): (f32, f32),
-    (dh, dc): (f32, f32),
-) -> Slopes<GATES> {
-    let mut dgx = [0.0; GATES];
-    if const { GATES == GRU } {
-        let (r, z) = (sigmoid(gx[0] + gh[0]), sigmoid(gx[1] + gh[1]));
-        let n = float::tanh(float::fma(r, gh[2], gx[2]));
-        let dn = dh * (1.0 - z) * float::fma(-n, n, 1.0);
-        dgx[0] = dn * gh[2] * r * (1.0 - r);
-        dgx[1] = dh * (h - n) * z * (1.0 - z);
-        dgx[2] = dn;
-        let mut dgh = dgx;
-        dgh[2] = dn * r;
-        Slopes { dgx, dgh, dh: dh * z, dc: 0.0 }
-    } else {
-        let (i, f) = (sigmoid(gx[0] + gh[0]), sigmoid(gx[1] + gh[1]));
-        let (g, o) = (float::tanh(gx[2] + gh[2]), sigmoid(gx[GATES - 1] + gh[GATES - 1]));
-        let t = float::tanh(float::fma(f, c, i * g));
-        let of_c = float::fma(dh * o, float::fma(-t, t, 1.0), dc);
-        dgx[0] = of_c * g * i * (1.0 - i);
-        dgx[1] = of_c * c * f * (1.0 - f);
-        dgx[2] = of_c * i * float::fma(-g, g, 1.0);
-        dgx[GATES - 1] = dh * t * o * (1.0 - o);
-        Slopes { dgx, dgh: dgx, dh: 0.0, dc: of_c * f }
+/// What the gradients of a unit's step are multiples of: all of them known before dh and dc are.
+#[derive(Clone, Copy)]
+pub struct Factors(pub [f32; FACTORS]);
+
+/// The most factors of a unit; of a GRU the last is not used.
+pub const FACTORS: usize = 6;
+
+impl Factors {
+    /// Of what the gates were given, h and c.
+    #[inline(always)]
+    pub fn new<const GATES: usize>(gx: [f32; GATES], gh: [f32; GATES], (h, c): (f32, f32)) -> Factors {
+        if const { GATES == GRU } {
+            let (r, z) = (sigmoid(gx[0] + gh[0]), sigmoid(gx[1] + gh[1]));
+            let n = float::tanh(float::fma(r, gh[2], gx[2]));
+            let to_n = (1.0 - z) * float::fma(-n, n, 1.0);
+            Factors([to_n * gh[2] * r * (1.0 - r), (h - n) * z * (1.0 - z), to_n, r, z, 0.0])
+        } else {
+            let (i, f) = (sigmoid(gx[0] + gh[0]), sigmoid(gx[1] + gh[1]));
+            let (g, o) = (float::tanh(gx[2] + gh[2]), sigmoid(gx[GATES - 1] + gh[GATES - 1]));
+            let t = float::tanh(float::fma(f, c, i * g));
+            let of_c = [g * i * (1.0 - i), c * f * (1.0 - f), i * float::fma(-g, g, 1.0)];
+            Factors([of_c[0], of_c[1], of_c[2], t * o * (1.0 - o), o * float::fma(-t, t, 1.0), f])
+        }
+    }
+
+    /// The gradients for h' = `dh` and c' = `dc`.
+    #[inline(always)]
+    pub fn slopes<const GATES: usize>(self, (dh, dc): (f32, f32)) -> Slopes<GATES> {
+        let [first, second, third, fourth, fifth, sixth] = self.0;
+        let mut dgx = [0.0; GATES];
+        if const { GATES == GRU } {
+            (dgx[0], dgx[1], dgx[2]) = (dh * first, dh * second, dh * third);
+            let mut dgh = dgx;
+            dgh[2] = dgx[2] * fourth;
+            Slopes { dgx, dgh, dh: dh * fifth, dc: 0.0 }
+        } else {
+            let of_c = float::fma(dh, fifth, dc);
+            (dgx[0], dgx[1], dgx[2]) = (of_c * first, of_c * second, of_c * third);
+            dgx[GATES - 1] = dh * fourth;
+            Slopes { dgx, dgh: dgx, dh: 0.0, dc: of_c * sixth }
+        }
     }
 }

@@ -13,7 +13,7 @@
 //! Floor of a step: each block reads its group's dgh from L2.
 
 use super::exchange::{CHUNK_WORDS, COLUMNS, POISON, ask, not_yet, receive_or_report, send};
-use super::math::slopes;
+use super::math::{FACTORS, Factors};
 use super::persistent::{AHEAD, Sequence, WARPS, clean, pitch, total};
 use super::weights::{Weights, fragments, rest_bytes};
 use super::words::{WORDS, Words};
@@ -69,6 +69,7 @@ struct Layout {
     dc: u32,
     lengths: u32,
     patience: u32,
+    factors: u32,
     operands: u32,
     end: u32,
 }
@@ -85,13 +86,15 @@ impl Layout {
         let dc = dh + state;
         let lengths = dc + if gates == GRU { 0 } else { state };
         let patience = lengths + subs * COLUMNS * 4;
-        let first = patience + WARPS * 4;
+        let factors = patience + WARPS * 4;
+        let first = factors + FACTORS as u32 * owners * 4;
         Layout {
             rest,
             dh,
             dc,
             lengths,
             patience,
+            factors,
             operands: first,
             end: first + AHEAD * subs * operands(gates) * owners * size as u32,
         }
@@ -251,6 +254,7 @@ unsafe fn run<T: Words, const GATES: usize, const TILES: usize, const PAIRS: usi
         let of_dc = Shared::<f32>::dynamic(layout.dc, p.subs * owners);
         let of_lengths = Shared::<i32>::dynamic(layout.lengths, p.subs * COLUMNS);
         let of_patience = Shared::<u32>::dynamic(layout.patience, WARPS);
+        let factors = Shared::<f32>::dynamic(layout.factors, FACTORS as u32 * owners);
         let fetched = Shared::<T>::dynamic(layout.operands, AHEAD * p.subs * operands(GATES) * owners);
 
         // An exchange has fewer than 2^32 words.
@@ -370,6 +374,32 @@ unsafe fn run<T: Words, const GATES: usize, const TILES: usize, const PAIRS: usi
             if !is_early {
                 asked = ask(slot, sub, 0);
             }
+            // This step's operands have been followed by those of the other sub-batches and of the next step.
+            if p.subs == 1 {
+                async_copy::wait::<1>();
+            } else {
+                async_copy::wait::<3>();
+            }
+            // A lane has copied its neighbour's, too.
+            warp::sync_warp(u32::MAX);
+            let get = |operand: usize| fetched.get(place_of(back, sub, operand as u32)).to_f32();
+            let prepared = || {
+                let (mut gx, mut gh) = ([0.0; GATES], [0.0; GATES]);
+                for gate in 0..GATES {
+                    gx[gate] = get(gate);
+                    gh[gate] = get(GATES + gate);
+                }
+                let state = get(2 * GATES);
+                Factors::new(gx, gh, (state, state)).0
+            };
+            // While dgh is on its way: what does not depend on it. Of f32 it is here before.
+            let prepares = const { T::PER_WORD == 2 };
+            if prepares && owns && back < p.steps {
+                let of_unit = prepared();
+                for i in 0..FACTORS {
+                    factors.set(i as u32 * owners + tid, of_unit[i]);
+                }
+            }
             let of_warp = (buffer * WARPS + warp) * COLUMNS * pitch + lane % 4 * 2 * pitch + lane / 4;
             // Of a single tile, two sums in turn: products that wait for one another are fewer.
             let chains = const { if TILES == 1 { 2 } else { 1 } };
@@ -412,12 +442,6 @@ unsafe fn run<T: Words, const GATES: usize, const TILES: usize, const PAIRS: usi
             if is_early {
                 asked = ask(next_slot, next_sub, 0);
             }
-            // This step's have been followed by those of the other sub-batches and of the next step.
-            if p.subs == 1 {
-                async_copy::wait::<1>();
-            } else {
-                async_copy::wait::<3>();
-            }
             thread::sync_threads();
 
             if owns {
@@ -425,15 +449,16 @@ unsafe fn run<T: Words, const GATES: usize, const TILES: usize, const PAIRS: usi
                 let own_state = sub * owners + tid;
                 let mut dh = of_dh.get(own_state) + total(|part| sums.get(at + part * COLUMNS * pitch));
                 if back < p.steps {
-                    let get = |operand: usize| fetched.get(place_of(back, sub, operand as u32)).to_f32();
-                    let (mut gx, mut gh) = ([0.0; GATES], [0.0; GATES]);
-                    for gate in 0..GATES {
-                        gx[gate] = get(gate);
-                        gh[gate] = get(GATES + gate);
+                    let mut of_unit = [0.0; FACTORS];
+                    if prepares {
+                        for i in 0..FACTORS {
+                            of_unit[i] = factors.get(i as u32 * owners + tid);
+                        }
+                    } else {
+                        of_unit = prepared();
                     }
-                    let state = get(2 * GATES);
                     let dc = if is_lstm { of_dc.get(own_state) } else { 0.0 };
-                    let slopes = slopes(gx, gh, (state, state), (dh + get(2 * GATES + 1), dc));
+                    let slopes = Factors(of_unit).slopes::<GATES>((dh + get(2 * GATES + 1), dc));
                     let active = (time_of(back) as i32) < of_lengths.get(sub * COLUMNS + column);
                     dh = if active { slopes.dh } else { dh };
                     if is_lstm && active {

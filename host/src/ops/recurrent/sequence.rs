@@ -101,8 +101,8 @@ pub struct RecurrentGradients<T = Tensor> {
 /// batch together with w_ih, which spares a large product; up to 2048 units of f16 and bf16, an even
 /// number, and 1024 of f32, and as many multiprocessors as they need: [`gru_explain`]). Where they do not, Hopper streams them for up to 256 rows
 /// of the batch: they are copied once, of f32 in two parts, which takes as much memory again, and each step reads the copy as fast as
-/// memory gives it. Elsewhere each step is a product and a launch for the gates. But step by step h is carried in f32 and rounded where it is
-/// multiplied; there it is rounded after each step. Of f32 spread over blocks or streamed, a row becomes NaN where its h0 is not finite, and all
+/// memory gives it. Elsewhere each step is a product and a launch for the gates. There h is rounded after each step; otherwise it is
+/// carried in f32 and rounded where it is multiplied. Of f32 spread over blocks or streamed, a row becomes NaN where its h0 is not finite, and all
 /// of them where w_hh is not. The same input gives the same bits on the same device.
 ///
 /// ```

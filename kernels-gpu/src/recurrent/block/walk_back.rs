@@ -3,7 +3,7 @@
 use super::BlockSequence;
 use super::walk::{Place, length_of};
 use crate::recurrent::GRU;
-use crate::recurrent::math::slopes;
+use crate::recurrent::math::Factors;
 use cuda_std::prelude::*;
 
 /// The tensors of a sequence's gradient.
@@ -195,7 +195,7 @@ pub unsafe fn walk_back<T: Float, const GATES: usize, const OWN: usize>(
                     }
                     let state = coming[turn][i].state.to_f32();
                     let given = (dh[i] + coming[turn][i].dy.to_f32(), dc[i]);
-                    let slopes = slopes(gx, gh, (state, state), given);
+                    let slopes = Factors::new(gx, gh, (state, state)).slopes::<GATES>(given);
                     let is_active = (time as i32) < length[i];
                     dh[i] = if is_active { slopes.dh } else { dh[i] };
                     dc[i] = if is_active { slopes.dc } else { dc[i] };

@@ -7,7 +7,7 @@
 //!
 //! Floor: its operands once.
 
-use super::super::math::slopes;
+use super::super::math::Factors;
 use super::super::step::of_unit;
 use super::super::{GRU, has};
 use super::four::{FOUR, To, add_shares, load_four, place, store_four, store_parts};
@@ -77,7 +77,8 @@ pub unsafe fn stream_gates_back<T: Streamed, const GATES: usize, const WIDE: usi
         let (mut to_x, mut to_h) = ([[0.0; 4]; GATES], [[0.0; 4]; GATES]);
         for i in 0..4 {
             let given = (of_h_next[i] + of_y[i], of_c_next[i]);
-            let of = slopes(of_unit(&of_x, i), of_unit(&of_h, i), (before[i], before_c[i]), given);
+            let of = Factors::new(of_unit(&of_x, i), of_unit(&of_h, i), (before[i], before_c[i]))
+                .slopes::<GATES>(given);
             if active && (i as u32) < left {
                 for gate in 0..GATES {
                     to_x[gate][i] = of.dgx[gate];

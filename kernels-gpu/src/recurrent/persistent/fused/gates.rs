@@ -1,6 +1,8 @@
 //! What the warps that do the gates do: add up sums, compute gates, send h, write y.
 
-use super::{BEGUN, FULL, FUSED_UNITS, FusedForm, OF_X, Operands, SENT, THREADS, WARPS};
+use super::{
+    BEGUN, FULL, FUSED_UNITS, FusedForm, KEPT, Layout, OF_KEPT, OF_X, Operands, SENT, THREADS, WARPS,
+};
 use crate::recurrent::exchange::{CHUNK, CHUNK_WORDS, COLUMNS, POISON, send, word};
 use crate::recurrent::math::step;
 use crate::recurrent::persistent::{Sequence, clean};
@@ -73,6 +75,16 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const KEEPS: bool>(
             send(exchange, word_at(0), word::<T>(h, other));
         }
 
+        let (first, count) = (Layout::new(form).kept, const { (2 * GATES as u32 + 1) * OF_KEPT });
+        let kept = Kept::<T, GATES> {
+            numbers: Shared::dynamic(first, count),
+            words: Shared::dynamic(first, count / 2),
+            number,
+            at: column * FUSED_UNITS + below * 8 + of_eight,
+            gx,
+            gh,
+            cells,
+        };
         let (mut slot, mut now) = (0, 0);
         while now < p.steps {
             if p.ring.period != 0 && slot & (p.ring.period - 1) == 0 {
@@ -85,6 +97,9 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const KEEPS: bool>(
             }
             // What does not depend on h, before it is waited for.
             thread::sync_named(OF_X, THREADS);
+            if const { KEEPS } && now > 0 {
+                kept.write(p, now - 1);
+            }
             let of_x = totals::<GATES>(form.sums_of_x(now), number, of_x_bias);
             let time = if p.reverse == 0 { now } else { p.steps - 1 - now };
             let is_active = (time as i32) < length;
@@ -114,21 +129,85 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const KEEPS: bool>(
             T::set_pair(&mut pack, 0, [of_y, other]);
             y.set_4_if(!is_odd && exists, at as usize, pack[0]);
             if const { KEEPS } {
-                let of_time = time as usize * p.batch as usize + row as usize;
-                for gate in 0..GATES {
-                    let at = (of_time * GATES + gate) * p.hidden as usize + unit as usize;
-                    gx.set_if(exists, at, T::from_f32(of_x[gate]));
-                    gh.set_if(exists, at, T::from_f32(of_h[gate]));
-                }
-                if is_lstm {
-                    cells.set_if(exists, of_time * p.hidden as usize + unit as usize, T::from_f32(before));
-                }
+                kept.put(of_x, of_h, before);
             }
+        }
+        if const { KEEPS } {
+            thread::sync_named(KEPT, OF_KEPT);
+            kept.write(p, now - 1);
         }
         if exists {
             h_n.set(state_at, T::from_f32(h));
             if is_lstm {
                 c_n.set(state_at, T::from_f32(c));
+            }
+        }
+    }
+}
+
+/// What is kept of a step, on its way to memory: there, a thread of two neighbouring units writes a word.
+struct Kept<T, const GATES: usize> {
+    /// For each gate what x gives, then what h gives, then an LSTM's c: `[COLUMNS][FUSED_UNITS]`.
+    numbers: Shared<T>,
+    /// The same, by words.
+    words: Shared<u32>,
+    /// Among the threads that do gates.
+    number: u32,
+    /// Where the thread's own are.
+    at: u32,
+    gx: GlobalMut<T>,
+    gh: GlobalMut<T>,
+    cells: GlobalMut<T>,
+}
+
+impl<T: Half, const GATES: usize> Kept<T, GATES> {
+    /// Puts the thread's own there.
+    ///
+    /// # Safety
+    /// All threads have read those of the step before.
+    #[inline(always)]
+    unsafe fn put(&self, of_x: [f32; GATES], of_h: [f32; GATES], c: f32) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            for gate in 0..GATES {
+                self.numbers.set(gate as u32 * OF_KEPT + self.at, T::from_f32(of_x[gate]));
+                self.numbers.set((GATES + gate) as u32 * OF_KEPT + self.at, T::from_f32(of_h[gate]));
+            }
+            if const { GATES != GRU } {
+                self.numbers.set(2 * GATES as u32 * OF_KEPT + self.at, T::from_f32(c));
+            }
+        }
+    }
+
+    /// Writes those of a step.
+    ///
+    /// # Safety
+    /// They are there; gx and gh (of an LSTM cells, too) are as [`fused_sequence()`](fn@super::fused_sequence) says.
+    #[inline(always)]
+    unsafe fn write(&self, p: &Sequence, step: u32) {
+        let time = if p.reverse == 0 { step } else { p.steps - 1 - step };
+        // Each thread has a pair of units, of one row of every second gate.
+        let (pair, column) = (self.number % (FUSED_UNITS / 2), self.number / (FUSED_UNITS / 2) % COLUMNS);
+        let second = self.number / (OF_KEPT / 2);
+        let unit = thread::block_idx_x() * FUSED_UNITS + 2 * pair;
+        let row = thread::block_idx_y() * COLUMNS + column;
+        let exists = unit < p.hidden && row < p.batch;
+        let of_time = time as usize * p.batch as usize + row as usize;
+        // SAFETY: the caller's contract.
+        unsafe {
+            let word = |which: u32| self.words.get((which * OF_KEPT + column * FUSED_UNITS) / 2 + pair);
+            for turn in 0..GATES {
+                let which = 2 * turn as u32 + second;
+                let is_x = which < GATES as u32;
+                let gate = if is_x { which } else { which - GATES as u32 };
+                let at = (of_time * GATES + gate as usize) * p.hidden as usize + unit as usize;
+                let word = word(which);
+                self.gx.set_4_if(exists && is_x, at, word);
+                self.gh.set_4_if(exists && !is_x, at, word);
+            }
+            if const { GATES != GRU } {
+                let at = of_time * p.hidden as usize + unit as usize;
+                self.cells.set_4_if(exists && second == 0, at, word(2 * GATES as u32));
             }
         }
     }

@@ -32,6 +32,9 @@ const WARPS: usize = 4;
 /// Threads of a block: those that do gates have a unit and a row each.
 const THREADS: u32 = WARPS as u32 * warp::SIZE + FUSED_UNITS * COLUMNS;
 
+/// Numbers that are kept of a gate in a step.
+const OF_KEPT: u32 = FUSED_UNITS * COLUMNS;
+
 /// The barrier at which sums of x are there.
 const OF_X: u32 = 1;
 /// The barrier at which sums of h are there.
@@ -40,6 +43,8 @@ const FULL: u32 = 2;
 const SENT: u32 = 3;
 /// The barrier at which what is ahead of the launch has ended.
 const BEGUN: u32 = 4;
+/// The barrier of those who do gates, at which all of the last step is there that is kept.
+const KEPT: u32 = 5;
 
 /// What a sequence with its input's product is asked for.
 #[repr(C)]
@@ -108,6 +113,7 @@ struct Layout {
     inputs: u32,
     weights: u32,
     patience: u32,
+    kept: u32,
     end: u32,
 }
 
@@ -118,7 +124,9 @@ impl Layout {
         let inputs = 3 * of_x;
         let weights = inputs + of.inputs_bytes();
         let patience = weights + rest_bytes(WARPS, of.gates, of.pairs, of.held_of_x);
-        Layout { of_x, inputs, weights, patience, end: patience + WARPS as u32 * 4 }
+        let kept = patience + WARPS as u32 * 4;
+        let end = kept + (2 * of.gates as u32 + 1) * OF_KEPT * 2;
+        Layout { of_x, inputs, weights, patience, kept, end }
     }
 }
 
