@@ -130,11 +130,11 @@ unsafe fn receive<const PACKS: usize>(
     }
 }
 
-/// [`receive`] by a warp with a patience of its own, which gives up for good: then `fault` gets the step and the block, unless it has an earlier one, and what
+/// What [`ask`] asked for, as soon as nothing of it is poisoned, by a warp with a patience of its own, which gives up for good: then `fault` gets the step and the block, unless it has an earlier one, and what
 /// is received is void.
 ///
 /// # Safety
-/// As [`receive`]; the warp's patience is its own.
+/// As [`ask`], of the same places; the warp's patience is its own.
 #[inline(always)]
 pub unsafe fn receive_or_report<const PACKS: usize>(
     exchange: GlobalMut<u32>,
