@@ -86,6 +86,29 @@ on_each_device! {
         Ok(())
     }
 
+    /// x begins between packs: contiguous, and as a slice of rows of whole packs.
+    fn x_may_begin_between_packs(device: &Device) -> Result<()> {
+        let [steps, batch, input, hidden] = [3, 5, 8, 20];
+        let network = Network::random(device, Shape::new(RecurrentKind::Gru, DType::F16, [steps, batch, input, hidden]), 6)?;
+        let weights = network.weights();
+        let parameters = Recurrent { choice: Some(Choice::Fused), ..network.parameters(&weights) };
+        let want = ops::gru(&network.x, &parameters)?.y.to_bytes()?;
+        let x = network.x.to_vec::<half::f16>()?;
+        for (columns, first) in [(input, 3), (input + 8, 5)] {
+            // Rows of so many columns, behind numbers that are not of x.
+            let mut padded = vec![half::f16::ONE; first];
+            for row in x.chunks(input) {
+                padded.extend_from_slice(row);
+                padded.resize(padded.len() + columns - input, half::f16::ONE);
+            }
+            let all = Tensor::from_slice(device, &[padded.len()], &padded)?;
+            let rows = all.narrow(0, first, steps * batch * columns)?.reshape(&[steps, batch, columns])?;
+            let x = rows.narrow(2, 0, input)?;
+            assert_same(&ops::gru(&x, &parameters)?.y.to_bytes()?, &want, format!("rows of {columns}"));
+        }
+        Ok(())
+    }
+
     /// Numbers that are not finite in columns of x stay in their rows, and where columns end in the middle of a chunk no others are read.
     fn what_is_not_finite_stays_in_its_row(device: &Device) -> Result<()> {
         let [steps, batch, input, hidden] = [2, 9, 8, 20];

@@ -1,7 +1,7 @@
 //! All steps and the input's product in one launch, of blocks that wait for one another.
 
 use super::layer::{Layer, Results};
-use super::persistent::{asked, poisoned};
+use super::persistent::{aligned, asked, poisoned};
 use super::plan::{PATIENCE, Plan};
 use super::{Kind, dense};
 use crate::dtype::{DType, Element};
@@ -49,7 +49,7 @@ fn typed<T: Element + Float + repack::Instances>(
 ) -> Result<Option<Tensor>> {
     let device = layer.x.device();
     let [steps, batch, hidden] = layer.extents();
-    let x = if layer.x.address().is_multiple_of(16) { layer.x.clone() } else { dense(layer.x)? };
+    let x = if layer.x.address().is_multiple_of(16) { layer.x.clone() } else { aligned(layer.x, 16)? };
     let (w_hh, of_w_hh) = packed_rows::<T>(layer.op, layer.weights.w_hh)?;
     let (w_ih, of_w_ih) = packed_rows::<T>(layer.op, layer.weights.w_ih)?;
     let b_ih = layer.weights.b_ih.map(dense).transpose()?;

@@ -152,7 +152,7 @@ fn typed_back<T: Element + Float + repack::Instances>(
     // Blocks own whole chunks of all gates: nothing lies beyond.
     let exchange = poisoned(device, plan, plan.words * COLUMNS as usize, 0)?;
     let (weight, weight_row) = packed_rows::<T>(layer.op, &layer.turned()?)?;
-    let dy = walked.dy.map(words).transpose()?;
+    let dy = walked.dy.map(|dy| aligned(dy, 4)).transpose()?;
     let given = [(dy.is_some(), has::Y), (layer.lengths.is_some(), has::LENGTHS)];
     let p = Sequence {
         steps: steps as u32,
@@ -188,10 +188,10 @@ fn typed_back<T: Element + Float + repack::Instances>(
     slot.finish()
 }
 
-/// A contiguous tensor that starts at a multiple of 4 bytes.
-fn words(tensor: &Tensor) -> Result<Tensor> {
+/// A contiguous tensor that starts at a multiple of so many bytes, 4 to 16.
+pub fn aligned(tensor: &Tensor, bytes: usize) -> Result<Tensor> {
     let tensor = dense(tensor)?;
-    if tensor.address().is_multiple_of(4) {
+    if tensor.address().is_multiple_of(bytes as _) {
         return Ok(tensor);
     }
     let copy = Tensor::uninit(tensor.device(), tensor.dtype(), tensor.shape())?;
