@@ -107,9 +107,9 @@ fn typed<T: Element + Float + repack::Instances>(
 mod tests {
     use super::*;
     use crate::device::Device;
-    use crate::error::Error;
     use crate::ops::recurrent::RecurrentWeights;
     use crate::ops::recurrent::layer::Aside;
+    use crate::ops::recurrent::persistent::tests::waits_in_vain;
     use crate::ops::recurrent::plan::{Choice, Target};
     use crate::ops::recurrent::problem::Problem;
     use crate::ops::{Linear, Recurrent, linear};
@@ -122,30 +122,11 @@ mod tests {
         Ok(Plan::by(Choice::Fused, &problem, Target::of(device)))
     }
 
-    /// Every block waits for units that none owns, as it would for a block that was never started.
     #[test]
     fn blocks_that_wait_in_vain_give_up() -> Result<()> {
-        let gpu = Device::cuda(0).and_then(|device| device.on_stream(&device.new_stream()?));
-        for device in [Device::cpu()].into_iter().chain(gpu.ok()) {
-            let zeros = |shape: &[usize]| Tensor::zeros(&device, DType::F16, shape);
-            let (x, w_ih, w_hh) = (zeros(&[3, 2, 8])?, zeros(&[96, 8])?, zeros(&[96, 32])?);
-            let (y, h_n) = (zeros(&[3, 2, 32])?, zeros(&[2, 32])?);
-            let weights = RecurrentWeights { w_ih: &w_ih, w_hh: &w_hh, b_ih: None, b_hh: None };
-            let layer = Layer::new("gru", Kind::Gru, &x, weights);
-            let plan = plan(&layer, &device)?;
-            let waiting = Plan { units: 2 * plan.units, ..plan };
-            let results = Results { y: &y, h_n: &h_n, c_n: None, aside: None };
-            // Fewer polls than after which the checker reports a spin.
-            let patience = if device.is_cuda() { PATIENCE } else { 2 };
-            let ended = patiently(patience, &layer, &waiting, results)
-                .and_then(|_| h_n.to_vec::<half::f16>().map(drop));
-            let error = ended.expect_err("nobody sends the units beyond");
-            assert!(matches!(error, Error::Stalled { op: "gru", step: 0, .. }), "{device}: {error}");
-            // The device is as good as before.
-            run(&layer, &plan, results)?;
-            assert!(h_n.to_vec::<half::f16>()?.iter().all(|h| h.to_f32() == 0.0));
-        }
-        Ok(())
+        waits_in_vain(Choice::Fused, |patience, layer, plan, results| {
+            patiently(patience, layer, plan, results).map(drop)
+        })
     }
 
     /// What is kept for the gradient: what x and h give to the gates, with their bias, and the c of each step.

@@ -200,7 +200,7 @@ pub fn aligned(tensor: &Tensor, bytes: usize) -> Result<Tensor> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::error::Error;
     use crate::ops::recurrent::RecurrentWeights;
@@ -213,6 +213,16 @@ mod tests {
     /// Every block waits for units that none owns, as it would for a block that was never started.
     #[test]
     fn blocks_that_wait_in_vain_give_up() -> Result<()> {
+        waits_in_vain(Choice::Persistent, |patience, layer, plan, results| {
+            patiently(patience, layer, plan, &layer.gx()?, results)
+        })
+    }
+
+    /// Runs a layer whose blocks wait for units that none owns, and then the same as it should be.
+    pub fn waits_in_vain(
+        choice: Choice,
+        run: impl Fn(u32, &Layer, &Plan, Results) -> Result<()>,
+    ) -> Result<()> {
         let gpu = Device::cuda(0).and_then(|device| device.on_stream(&device.new_stream()?));
         for device in [Device::cpu()].into_iter().chain(gpu.ok()) {
             let zeros = |shape: &[usize]| Tensor::zeros(&device, DType::F16, shape);
@@ -220,20 +230,19 @@ mod tests {
             let weights = RecurrentWeights { w_ih: &w_ih, w_hh: &w_hh, b_ih: None, b_hh: None };
             let layers = [weights];
             let problem = Problem::new("gru", Kind::Gru, &x, &Recurrent::new(&layers))?;
-            let plan = Plan::by(Choice::Persistent, &problem, Target::of(&device));
+            let plan = Plan::by(choice, &problem, Target::of(&device));
             let waiting = Plan { units: 2 * plan.units, ..plan };
             let layer = Layer::new("gru", Kind::Gru, &x, weights);
-            let (gx, y, h_n) = (layer.gx()?, zeros(&[3, 2, 32])?, zeros(&[2, 32])?);
+            let (y, h_n) = (zeros(&[3, 2, 32])?, zeros(&[2, 32])?);
             let results = Results { y: &y, h_n: &h_n, c_n: None, aside: None };
             // Fewer polls than after which the checker reports a spin.
             let patience = if device.is_cuda() { PATIENCE } else { 2 };
-            let ended = patiently(patience, &layer, &waiting, &gx, results)
-                .and_then(|()| h_n.to_vec::<half::f16>().map(drop));
+            let ended =
+                run(patience, &layer, &waiting, results).and_then(|()| h_n.to_vec::<half::f16>().map(drop));
             let error = ended.expect_err("nobody sends the units beyond");
             assert!(matches!(error, Error::Stalled { op: "gru", step: 0, .. }), "{device}: {error}");
             // The device is as good as before.
-            let results = Results { y: &y, h_n: &h_n, c_n: None, aside: None };
-            run(&layer, &plan, &gx, results)?;
+            run(PATIENCE, &layer, &plan, results)?;
             assert!(h_n.to_vec::<half::f16>()?.iter().all(|h| h.to_f32() == 0.0));
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! What the warps that do the gates do: add up sums, compute gates, send h, write y.
 
 use super::{
-    BEGUN, FULL, FUSED_UNITS, FusedForm, KEPT, Layout, OF_KEPT, OF_X, Operands, SENT, THREADS, WARPS,
+    BEGUN, FULL, FUSED_UNITS, FusedForm, KEPT, Layout, OF_X, OWNERS, Operands, SENT, THREADS, WARPS,
 };
 use crate::recurrent::exchange::{CHUNK, CHUNK_WORDS, COLUMNS, POISON, send, word};
 use crate::recurrent::math::step;
@@ -33,7 +33,7 @@ unsafe fn totals<const GATES: usize>(sums: Shared<f32>, number: u32, bias: [f32;
 /// Does the gates of all steps. `KEEPS` is whether `p` has [`has::KEPT`]: a loop of its own, since the other would be slower for it.
 ///
 /// # Safety
-/// As [`fused_sequence()`](fn@super::fused_sequence); all `OWNERS` threads behind the first `WARPS` warps call, and these warps
+/// As [`fused_sequence()`](fn@super::fused_sequence); all [`OWNERS`] threads behind the first `WARPS` warps call, and these warps
 /// multiply.
 #[inline(always)]
 pub(super) unsafe fn gates<T: Half, const GATES: usize, const KEEPS: bool>(
@@ -75,7 +75,7 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const KEEPS: bool>(
             send(exchange, word_at(0), word::<T>(h, other));
         }
 
-        let (first, count) = (Layout::new(form).kept, const { (2 * GATES as u32 + 1) * OF_KEPT });
+        let (first, count) = (Layout::new(form).kept, const { (2 * GATES as u32 + 1) * OWNERS });
         let kept = Kept::<T, GATES> {
             numbers: Shared::dynamic(first, count),
             words: Shared::dynamic(first, count / 2),
@@ -133,7 +133,7 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const KEEPS: bool>(
             }
         }
         if const { KEEPS } {
-            thread::sync_named(KEPT, OF_KEPT);
+            thread::sync_named(KEPT, OWNERS);
             kept.write(p, now - 1);
         }
         if exists {
@@ -170,11 +170,11 @@ impl<T: Half, const GATES: usize> Kept<T, GATES> {
         // SAFETY: the caller's contract.
         unsafe {
             for gate in 0..GATES {
-                self.numbers.set(gate as u32 * OF_KEPT + self.at, T::from_f32(of_x[gate]));
-                self.numbers.set((GATES + gate) as u32 * OF_KEPT + self.at, T::from_f32(of_h[gate]));
+                self.numbers.set(gate as u32 * OWNERS + self.at, T::from_f32(of_x[gate]));
+                self.numbers.set((GATES + gate) as u32 * OWNERS + self.at, T::from_f32(of_h[gate]));
             }
             if const { GATES != GRU } {
-                self.numbers.set(2 * GATES as u32 * OF_KEPT + self.at, T::from_f32(c));
+                self.numbers.set(2 * GATES as u32 * OWNERS + self.at, T::from_f32(c));
             }
         }
     }
@@ -188,14 +188,14 @@ impl<T: Half, const GATES: usize> Kept<T, GATES> {
         let time = if p.reverse == 0 { step } else { p.steps - 1 - step };
         // Each thread has a pair of units, of one row of every second gate.
         let (pair, column) = (self.number % (FUSED_UNITS / 2), self.number / (FUSED_UNITS / 2) % COLUMNS);
-        let second = self.number / (OF_KEPT / 2);
+        let second = self.number / (OWNERS / 2);
         let unit = thread::block_idx_x() * FUSED_UNITS + 2 * pair;
         let row = thread::block_idx_y() * COLUMNS + column;
         let exists = unit < p.hidden && row < p.batch;
         let of_time = time as usize * p.batch as usize + row as usize;
         // SAFETY: the caller's contract.
         unsafe {
-            let word = |which: u32| self.words.get((which * OF_KEPT + column * FUSED_UNITS) / 2 + pair);
+            let word = |which: u32| self.words.get((which * OWNERS + column * FUSED_UNITS) / 2 + pair);
             for turn in 0..GATES {
                 let which = 2 * turn as u32 + second;
                 let is_x = which < GATES as u32;

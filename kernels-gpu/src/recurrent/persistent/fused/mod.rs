@@ -29,11 +29,10 @@ use cuda_std::prelude::*;
 pub const FUSED_UNITS: u32 = units(GRU, GRU);
 /// Warps of a block that multiply.
 const WARPS: usize = 4;
-/// Threads of a block: those that do gates have a unit and a row each.
-const THREADS: u32 = WARPS as u32 * warp::SIZE + FUSED_UNITS * COLUMNS;
-
-/// Numbers that are kept of a gate in a step.
-const OF_KEPT: u32 = FUSED_UNITS * COLUMNS;
+/// Threads that do gates: each has a unit and a row.
+const OWNERS: u32 = FUSED_UNITS * COLUMNS;
+/// Threads of a block.
+const THREADS: u32 = WARPS as u32 * warp::SIZE + OWNERS;
 
 /// The barrier at which sums of x are there.
 const OF_X: u32 = 1;
@@ -125,7 +124,7 @@ impl Layout {
         let weights = inputs + of.inputs_bytes();
         let patience = weights + rest_bytes(WARPS, of.gates, of.pairs, of.held_of_x);
         let kept = patience + WARPS as u32 * 4;
-        let end = kept + (2 * of.gates as u32 + 1) * OF_KEPT * 2;
+        let end = kept + (2 * of.gates as u32 + 1) * OWNERS * 2;
         Layout { of_x, inputs, weights, patience, kept, end }
     }
 }

@@ -135,7 +135,6 @@ pub(super) unsafe fn multiply<
         dependent::begin();
         thread::arrive_named(BEGUN, THREADS);
         let sums_of_h = Shared::<f32>::dynamic(0, form.sums());
-        let sums_of_x = |step| form.sums_of_x(step);
         let inputs = Inputs::<T, PAIRS>::new(x, p, corner_of_x.k, (layout.inputs, form));
         // An exchange has fewer than 2^32 words.
         let of_warp = warp::warp_id() * PAIRS as u32 * CHUNK_WORDS + lane * 4;
@@ -145,7 +144,7 @@ pub(super) unsafe fn multiply<
         let mut asked: [Pack; PAIRS] =
             ask(exchange, |i| (first(slot) + i as u32 * CHUNK_WORDS) as usize, PAIRS);
         let mut buffer = 0;
-        leave(w_ih.times::<T, GATES, PAIRS>(inputs.take(buffer)), sums_of_x(0));
+        leave(w_ih.times::<T, GATES, PAIRS>(inputs.take(buffer)), form.sums_of_x(0));
         thread::arrive_named(OF_X, THREADS);
         inputs.fetch(AHEAD, buffer);
         loop {
@@ -166,7 +165,7 @@ pub(super) unsafe fn multiply<
             // Others are about as far as this block: what it has not sent is asked for in vain, which takes as long as asking.
             thread::sync_named(SENT, THREADS);
             asked = ask(exchange, |i| (first(slot) + i as u32 * CHUNK_WORDS) as usize, PAIRS);
-            leave(w_ih.times::<T, GATES, PAIRS>(inputs.take(buffer)), sums_of_x(step));
+            leave(w_ih.times::<T, GATES, PAIRS>(inputs.take(buffer)), form.sums_of_x(step));
             // Those who do gates have passed the barrier of the step before.
             thread::arrive_named(OF_X, THREADS);
             inputs.fetch(step + AHEAD, buffer);
