@@ -177,7 +177,7 @@ fn explain_tells_the_kernel_and_what_is_copied() {
     assert!(text.contains("a along k, copied first; b along its rows, copied first"), "{text}");
     let text = explain(&["linear", "4096", "4096", "4096", "--dtype", "f32"]);
     assert!(
-        text.starts_with("linear 4096x4096x4096 f32: parted (three of bf16) 128x128, 32x32 tiles"),
+        text.starts_with("linear 4096x4096x4096 f32: parted (two of f16) 128x128, 32x32 tiles"),
         "{text}"
     );
     let text = explain(&["linear", "384", "3072", "1024", "--batch", "8", "--parts", "3", "--heads", "16"]);

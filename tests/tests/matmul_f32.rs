@@ -106,6 +106,47 @@ on_each_device! {
         Ok(())
     }
 
+    /// Rows with numbers of very different size, and zeros of the other operand that keep the large ones out of some sums: as good as plain sums in f32 of
+    /// what is left, whichever way the operands lie, and in parts of k.
+    fn small_numbers_beside_large_ones_count(device: &Device) -> Result<()> {
+        let mut random = Random::new(112);
+        for ([m, n, k], aligned) in [([40, 24, 200], true), ([37, 21, 75], false), ([24, 40, 1400], true)] {
+            let mut of = |rows: usize, zeros_below: usize| -> Vec<f32> {
+                let numbers = random.floats(rows * k, -1.0, 1.0);
+                let exponents = random.floats(rows * k, -30.0, 30.0);
+                let number = |i: usize| {
+                    let (row, term) = (i / k, i % k);
+                    // The large ones of every other row are among the first terms.
+                    let exponent = if term < 8 { 45.0 } else { exponents[i] };
+                    let is_zero = term < 8 && row % 3 < zeros_below;
+                    if is_zero { 0.0 } else { numbers[i] * exponent.exp2() }
+                };
+                (0..rows * k).map(number).collect()
+            };
+            let (a, b) = (of(m, 0), of(n, 2));
+            let (a, b) = (floats(device, DType::F32, &[m, k], &a)?, floats(device, DType::F32, &[n, k], &b)?);
+            let sizes = |x: &Tensor| -> Result<Tensor> {
+                let sizes: Vec<f32> = x.to_vec::<f32>()?.into_iter().map(f32::abs).collect();
+                floats(device, DType::F32, x.shape(), &sizes)
+            };
+            let parameters = Matmul { transpose_b: true, ..Default::default() };
+            let want = reference::matmul(&a, &b, &parameters)?;
+            let total = reference::matmul(&sizes(&a)?, &sizes(&b)?, &parameters)?;
+            let allowed = |i: usize| 2f64.powi(-20) * total[i];
+            for (plan, got) in by_each_kernel(&a, &b, &parameters)? {
+                assert_within(&got, &want, allowed, format!("{m}, {n}, {k}: {plan}"));
+            }
+            // Lines across k.
+            let turned = |x: &Tensor| -> Result<Tensor> { ops::contiguous(&x.transpose(0, 1)?) };
+            let across = Matmul { transpose_a: true, ..Default::default() };
+            for (plan, got) in by_each_kernel(&turned(&a)?, &turned(&b)?, &across)? {
+                assert_within(&got, &want, allowed, format!("{m}, {n}, {k}, turned: {plan}"));
+                assert!(!aligned || !plan.contains("parted") || plan.contains("along its rows"), "{plan}");
+            }
+        }
+        Ok(())
+    }
+
     /// Infinities and NaN among zeros, remainders of 0 and numbers that tf32 rounds to infinity, at the edges of tiles and of the
     /// result: what plain f32 gives.
     fn what_is_not_finite_is_as_in_f32(device: &Device) -> Result<()> {

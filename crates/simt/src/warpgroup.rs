@@ -3,7 +3,7 @@
 //! A product reads its operands some time between its issue and the wait for its group. Here it reads them during
 //! the wait, through the descriptors, each warp for its own 16 rows: what overwrites a tile before everybody has
 //! waited is reported as a race, and so is a tile that was not there. Sums stay away from the kernel until it has
-//! waited for all groups.
+//! waited for all groups and asked for them; which they are, of several, says where the kernel has them.
 
 use std::collections::VecDeque;
 use std::panic::Location;
@@ -69,14 +69,33 @@ struct Pending {
     product: Product,
     element: Element,
     at: At,
+    /// Which of the thread's sums it is added to.
+    sums: usize,
 }
 
-/// The products of a thread that it has not waited for, and the sums of those that it has.
+/// The products of a thread that it has not waited for, and all its sums that are away.
 #[derive(Default)]
 pub(crate) struct Products {
     groups: VecDeque<Vec<Pending>>,
     open: Vec<Pending>,
-    sums: Option<Vec<f32>>,
+    sums: Vec<Sums>,
+}
+
+/// Sums that are away, and where the kernel has them.
+struct Sums {
+    home: *const f32,
+    values: Vec<f32>,
+}
+
+impl Products {
+    /// The number of the sums, which go away if they are there.
+    fn number_of(&mut self, sums: &[f32]) -> usize {
+        let home = sums.as_ptr();
+        self.sums.iter().position(|away| away.home == home).unwrap_or_else(|| {
+            self.sums.push(Sums { home, values: sums.to_vec() });
+            self.sums.len() - 1
+        })
+    }
 }
 
 fn with_products<R>(lane: &crate::ctx::Lane, use_them: impl FnOnce(&mut Products) -> R) -> R {
@@ -106,8 +125,8 @@ fn start(product: Product, element: Element, sums: &[f32]) {
         fault(ctx, Kind::WarpMask, at, None, detail);
     }
     with_products(ctx.lane(), |products| {
-        products.sums.get_or_insert_with(|| sums.to_vec());
-        products.open.push(Pending { product, element, at });
+        let sums = products.number_of(sums);
+        products.open.push(Pending { product, element, at, sums });
     });
 }
 
@@ -134,7 +153,10 @@ pub fn wait_products(pending: usize) {
         for lane in 1..32 {
             let other = of(lane);
             let same = first.len() == other.len()
-                && first.iter().zip(&other).all(|(a, b)| a.product == b.product && std::ptr::eq(a.at, b.at));
+                && first
+                    .iter()
+                    .zip(&other)
+                    .all(|(a, b)| (a.product, a.sums) == (b.product, b.sums) && std::ptr::eq(a.at, b.at));
             if !same && !ctx().stopping.get() {
                 let at = first.first().or(other.first()).map_or(Location::caller(), |pending| pending.at);
                 let detail = format!("lanes 0 and {lane} of a warp have issued different products");
@@ -149,9 +171,13 @@ pub fn wait_products(pending: usize) {
 #[track_caller]
 pub fn take_sums(sums: &mut [f32]) {
     wait_products(0);
-    if let Some(done) = with_products(ctx().lane(), |products| products.sums.take()) {
-        sums.copy_from_slice(&done);
-    }
+    let home = sums.as_ptr();
+    with_products(ctx().lane(), |products| {
+        // Others keep their numbers' order, alike in all lanes, and no product is under way that has a number.
+        if let Some(number) = products.sums.iter().position(|away| away.home == home) {
+            sums.copy_from_slice(&products.sums.remove(number).values);
+        }
+    });
 }
 
 /// Where element (line, term) of an operand lies, as the PTX manual's matrix descriptor has it, for the 128-byte
@@ -179,7 +205,7 @@ fn check_fence(ctx: &Ctx, offset: usize, bytes: usize, at: At) {
 
 /// Adds a product to the sums of the running lane's warp.
 fn execute(pending: &Pending) {
-    let (ctx, &Pending { product, element, at }) = (ctx(), pending);
+    let (ctx, &Pending { product, element, at, sums: number }) = (ctx(), pending);
     let bytes = element.bytes();
     if ctx.stopping.get() {
         return;
@@ -206,7 +232,7 @@ fn execute(pending: &Pending) {
     let columns: Vec<[f32; TERMS]> = (0..product.columns).map(|column| read(1, column as u32)).collect();
     for lane in 0..32 {
         with_products(&ctx.warp().lanes[lane], |products| {
-            let sums = products.sums.iter_mut().flatten();
+            let sums = products.sums.get_mut(number).into_iter().flat_map(|sums| &mut sums.values);
             for (i, sum) in sums.take(product.columns / 2).enumerate() {
                 let row = &rows[lane / 4 + 8 * (i / 2 % 2)];
                 let column = &columns[8 * (i / 4) + 2 * (lane % 4) + i % 2];

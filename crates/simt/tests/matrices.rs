@@ -272,6 +272,38 @@ mod warpgroup {
         }
     }
 
+    /// Products of one tile after another that are added to sums of their own, some of which are looked at before others.
+    #[test]
+    fn several_sums_are_away_at_a_time() {
+        let (memory, out) = uninit::<f32>(64 * COLUMNS);
+        right(&one("several", 1, 128), &|| unsafe {
+            fill([false; 2]);
+            let (mut all, mut one) = ([1.0; COLUMNS / 2], [0.0; COLUMNS / 2]);
+            for round in 0..3 {
+                multiply::<Integer>(product([false; 2]), &all);
+                commit_products();
+                multiply::<Integer>(Product { more: false, ..product([false; 2]) }, &one);
+                commit_products();
+                take_sums(&mut one);
+                assert_eq!(
+                    all,
+                    [1.0; COLUMNS / 2],
+                    "nothing is there before it is asked for, in round {round}"
+                );
+            }
+            take_sums(&mut all);
+            for i in 0..COLUMNS / 2 {
+                assert_eq!(all[i], 1.0 + 3.0 * one[i]);
+            }
+            store_sums(out, one);
+        });
+        for (i, got) in read::<f32>(&memory).into_iter().enumerate() {
+            let (row, column) = ((i / COLUMNS) as u32, (i % COLUMNS) as u32);
+            let sum: u32 = (0..16).map(|k| u32::from(a(row, k)) * u32::from(b(k, column))).sum();
+            assert_eq!(got, sum as f32, "row {row}, column {column}");
+        }
+    }
+
     /// Eight terms of f32, in as many bytes as sixteen of 16 bits; the bits that tf32 has not do not count.
     #[test]
     fn products_of_tf32_leave_out_the_lower_bits() {

@@ -99,7 +99,7 @@ impl WarpFinisher {
     }
 
     /// Finishes any sums of a warp, chunk by chunk; where they are not all `finite`, those that are not are what `again` gives for
-    /// their row and column.
+    /// their row and column, for which all lanes call it.
     ///
     /// # Safety
     /// As [`Finish::pack`]. All lanes call.
@@ -136,15 +136,25 @@ impl WarpFinisher {
                 }
                 warp::sync_warp(u32::MAX);
                 if !finite {
-                    let mut index = self.lane;
-                    while index < rows * CHUNK {
-                        let (row, along) = (index / CHUNK, index % CHUNK);
-                        let at = place(row, along / PACK) + along % PACK;
+                    let mut first = 0;
+                    while first < rows * CHUNK {
+                        let of = |lane: u32| ((first + lane) / CHUNK, (first + lane) % CHUNK);
+                        let staged_at = |(row, along): (u32, u32)| place(row, along / PACK) + along % PACK;
+                        let (row, along) = of(self.lane);
                         let exists = finish.is_within(self.row + row, col + along);
-                        if exists && !staged.get(at).is_finite() {
-                            staged.set(at, again(self.row + row, col + along));
+                        let is_wrong = exists && !staged.get(staged_at((row, along))).is_finite();
+                        // Rarely any: all lanes compute one after the other.
+                        let mut wrong = warp::warp_vote_ballot(u32::MAX, is_wrong);
+                        while wrong != 0 {
+                            let lane = wrong.trailing_zeros();
+                            let (row, along) = of(lane);
+                            let sum = again(self.row + row, col + along);
+                            if self.lane == lane {
+                                staged.set(staged_at((row, along)), sum);
+                            }
+                            wrong &= wrong - 1;
                         }
-                        index += 32;
+                        first += 32;
                     }
                     warp::sync_warp(u32::MAX);
                 }

@@ -12,7 +12,7 @@
 //! | [`loose()`](fn@loose) | 16-bit, any alignment | few tiles of what would be copied first |
 //! | [`thin()`](fn@thin) | 16-bit, rows along k, m ≤ 16 | decoding: b is read once, 16 bytes at a time |
 //! | [`tf32_cores()`](fn@tf32_cores) | f32, rows along k or across it | f32 in three products of tf32, or rounded to it if asked |
-//! | [`parted()`](fn@parted) | f32 in parts of bf16, which [`part_numbers()`](fn@part_numbers) makes | the same on Hopper, where it is not small |
+//! | [`parted()`](fn@parted) | f32 in parts of f16, which [`part_rows()`](fn@part_rows) and [`part_columns()`](fn@part_columns) make | the same on Hopper, where it is not small |
 //! | [`tf32_pipelined()`](fn@tf32_pipelined) | f32, rows along k | f32 rounded to tf32, if asked, on Hopper |
 //! | [`cuda_cores()`](fn@cuda_cores) | f32, any strides | f32 where tensor cores are slow, and what would be copied for little |
 //! | [`reduce()`](fn@reduce) | f32 partial sums | adding up the splits of k, in their order |
@@ -21,7 +21,7 @@
 //!
 //! Tiles are dealt out in bands of [`BAND`] rows of tiles, column by column, so that the blocks that run at a time
 //! share operands in L2. A product of few tiles is split along k: blocks write partial sums, in f32, and
-//! `reduce` adds them up. Nothing is atomic: the same input gives the same bits.
+//! `reduce` adds them up. Nothing is added atomically: the same input gives the same bits.
 //!
 //! Floor: 2·m·n·k operations at the rate of the multiplier, or the operands and the result once at the copy rate.
 //! Sources: NVIDIA's CUTLASS (multistage pipelines, swizzled tiles), as techniques.
@@ -53,10 +53,16 @@ mod parted_tiles;
 #[cfg(feature = "matmul_hopper")]
 mod parts;
 #[cfg(feature = "matmul_hopper")]
+mod parts_of_columns;
+#[cfg(feature = "matmul_hopper")]
+mod parts_of_rows;
+#[cfg(feature = "matmul_hopper")]
 mod piped_tiles;
 mod place;
 #[cfg(feature = "matmul_hopper")]
 mod ring;
+#[cfg(feature = "matmul_hopper")]
+mod scale;
 #[cfg(any(feature = "attention_scores", feature = "matmul"))]
 mod side;
 #[cfg(feature = "matmul")]
@@ -88,10 +94,16 @@ pub use part::{PIPELINED_DEPTH, PIPELINED_LINES, TF32_DEPTH};
 #[cfg(feature = "matmul_hopper")]
 pub use parted_tiles::*;
 #[cfg(feature = "matmul_hopper")]
-pub use parts::*;
+pub use parts::{PACK_OF_PARTS, PARTS, Parting};
+#[cfg(feature = "matmul_hopper")]
+pub use parts_of_columns::*;
+#[cfg(feature = "matmul_hopper")]
+pub use parts_of_rows::*;
 #[cfg(feature = "matmul_hopper")]
 pub use piped_tiles::*;
 pub use place::{BAND, Blocks};
+#[cfg(feature = "matmul_hopper")]
+pub use scale::Scales;
 #[cfg(feature = "attention_scores")]
 pub(crate) use side::Side;
 #[cfg(feature = "matmul")]
@@ -182,7 +194,7 @@ mod expectations {
 }
 
 /// As above: four products of 16 terms in the first turn and in all others, a load of a box for each operand (four of 64 lines where b's rows are
-/// neighbours) and of what lies beside the sums, and 16 stores of fragments in each of eleven epilogues. Of parts, six times four products, and a
+/// neighbours) and of what lies beside the sums, and 16 stores of fragments in each of eleven epilogues. Of parts, three times four products, and a
 /// box for each part of both operands.
 #[cfg(all(target_arch = "nvptx64", feature = "matmul_hopper"))]
 mod expectations_of_pipelines {
@@ -204,8 +216,8 @@ mod expectations_of_pipelines {
         )*};
     }
     expect_of_others!(
-        "parted_2_64_2_1_1 ==24 wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16",
-        "parted_2_64_2_1_1 ==6 cp.async.bulk.tensor.4d.shared::cluster",
+        "parted_2_64_3_1_1 ==12 wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16",
+        "parted_2_64_3_1_1 ==4 cp.async.bulk.tensor.4d.shared::cluster",
         "tf32_pipelined_2_128_4 ==8 wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32",
         "tf32_pipelined_2_128_4 ==2 cp.async.bulk.tensor.4d.shared::cluster",
         "tf32_pipelined_2_128_4 ==2 setmaxnreg",

@@ -5,12 +5,14 @@ use cuda_std::global::RawView;
 use cuda_std::kernel::Kernel;
 use cuda_std::tma::TensorMap;
 use cuda_std::{Float, Global, GlobalMut, Half};
-use kernels_gpu::matmul::{self as kernels, BAND, Blocks, Epilogue, Matrix, Product, activation, flag};
+use kernels_gpu::matmul::{
+    self as kernels, BAND, Blocks, Epilogue, Matrix, Product, Scales, activation, flag,
+};
 
 use super::copies::{Ready, prepare};
 use super::layout::Layout;
 use super::maps;
-use super::parted::Whole;
+use super::parted::{Parts, Whole};
 use super::plan::{Choice, Plan, Request, Target, instance};
 use super::problem::{Heads, Problem};
 use super::tuned::tuned;
@@ -108,7 +110,7 @@ fn floats(
     let (request, target) = (request(problem, layout, operands), Target::of(y.device()));
     let plan = Plan::new(&request, target, problem.wanted);
     match floats_by(plan, problem, layout, operands, behind, y) {
-        // Parts take half as much memory again as the operands, and transposed ones as much: without it others serve.
+        // Parts, and transposed operands, take as much memory as the operands: without it others serve.
         Err(Error::OutOfMemory { .. } | Error::TooLarge { .. }) if !plan.is_of_whole_numbers() => {
             let plan = Plan::of_whole_numbers(&request, target);
             floats_by(plan, problem, layout, operands, behind, y)
@@ -137,9 +139,9 @@ fn floats_by(
             for (i, matrix) in [at.a, at.b].into_iter().enumerate() {
                 let (tensor, along_k) = (&held[i], plan.sides[i].along_k);
                 let whole = Whole { tensor, matrix, rows: extents[i], cols: at.k, batch: at.batch, along_k };
-                parts.push(whole.take_apart(problem.op, plan.tile[i])?);
+                parts.push(whole.take_apart(problem.op, plan.tile[i], &plan)?);
             }
-            Code::Parted(kernel, [parts[0].map, parts[1].map])
+            Code::Parted(kernel, [OfParts::new(&parts[0])?, OfParts::new(&parts[1])?])
         }
         Choice::Tf32Pipelined { shape } => {
             let map = |i: usize, matrix: &Matrix| {
@@ -213,13 +215,27 @@ enum Code<T: 'static> {
     /// One that reads them through maps.
     Piped(&'static Kernel<kernels::pipelined::Args<T>>, [TensorMap; 2]),
     /// One that reads their parts through maps.
-    Parted(&'static Kernel<OfParts<T>>, [TensorMap; 2]),
+    Parted(&'static Kernel<PartedArgs<T>>, [OfParts; 2]),
     /// One that reads them rounded through maps.
     Tf32Piped(&'static Kernel<OfTf32<T>>, [TensorMap; 2]),
 }
 
+/// What `parted` gets of an operand's parts.
+#[derive(Clone, Copy)]
+struct OfParts {
+    map: TensorMap,
+    scales: Global<u32>,
+    places: Scales,
+}
+
+impl OfParts {
+    fn new(parts: &Parts) -> Result<OfParts> {
+        Ok(OfParts { map: parts.map, scales: parts.scales()?, places: parts.places })
+    }
+}
+
 /// The arguments of `parted`.
-type OfParts<T> = (
+type PartedArgs<T> = (
     TensorMap,
     TensorMap,
     TensorMap,
@@ -229,6 +245,10 @@ type OfParts<T> = (
     Global<T>,
     GlobalMut<T>,
     GlobalMut<T>,
+    Global<u32>,
+    Global<u32>,
+    Scales,
+    Scales,
     Product,
 );
 
@@ -256,10 +276,16 @@ impl<T: Element> Code<T> {
                     let args = (*map_a, *map_b, result, beside, b, bias, addend, aux, out, p);
                     device.launch(kernel, grid, args)
                 }
-                Code::Parted(kernel, [map_a, map_b]) => {
+                Code::Parted(kernel, [of_a, of_b]) => {
                     let (a, b, bias, addend, aux, out, p) = args;
+                    let (map_a, map_b) = (of_a.map, of_b.map);
                     let result = result.unwrap_or_else(TensorMap::none);
-                    device.launch(kernel, grid, (*map_a, *map_b, result, a, b, bias, addend, aux, out, p))
+                    let (scales_a, scales_b) = (of_a.scales, of_b.scales);
+                    let (in_a, in_b) = (of_a.places, of_b.places);
+                    let args = (
+                        map_a, map_b, result, a, b, bias, addend, aux, out, scales_a, scales_b, in_a, in_b, p,
+                    );
+                    device.launch(kernel, grid, args)
                 }
                 Code::Tf32Piped(kernel, [map_a, map_b]) => {
                     let (_, _, bias, addend, aux, out, p) = args;

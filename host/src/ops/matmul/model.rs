@@ -38,14 +38,15 @@ const CACHE: f64 = 5000.0;
 const NOT_HIDDEN: f64 = 0.15;
 /// Microseconds that a launch of `pipelined` takes by itself, and one of `parted`.
 const PIPED_LAUNCH: f64 = 1.46;
-const PARTED_LAUNCH: f64 = 1.52;
+const PARTED_LAUNCH: f64 = 2.0;
 /// How much longer it takes to finish a tile of `parted` where results are no whole packs.
-const RAGGED_PARTED: f64 = 5.0;
+const RAGGED_PARTED: f64 = 3.6;
 /// Microseconds to add up parts of sums, beyond their bytes: those of `pipelined`, and those of `parted`.
 const REDUCE: f64 = 3.15;
-const REDUCE_PARTED: f64 = 2.23;
-/// To take an operand apart, beyond its bytes.
-const PARTING: f64 = 0.1;
+const REDUCE_PARTED: f64 = 2.4;
+/// To take an operand apart, and for each megabyte that is read and written: of lines that begin at multiples of 16 bytes, and of others.
+const PARTING: f64 = 0.4;
+const PARTED: [f64; 2] = [0.42, 0.70];
 /// To copy an operand of 16-bit products on Hopper, and for each megabyte that is read and written.
 const COPY: f64 = 2.34;
 const COPIED: f64 = 0.302;
@@ -164,6 +165,7 @@ impl Tile {
         // These read operands as they lie.
         let any =
             matches!(self.choice, Choice::CudaCores { .. } | Choice::Loose { .. } | Choice::Parted { .. });
+        let asked = sides;
         let sides = sides.map(|side| Side {
             along_k: side.along_k || rounded,
             copied: side.copied && !any || rounded && !side.along_k,
@@ -175,15 +177,18 @@ impl Tile {
             _ => 0,
         };
         let (copy, copied) = match self.pace {
-            Pace::Waves | Pace::Reading(_) => (LAUNCH, 1e3 / MEMORY),
-            Pace::Parted(_) => (PARTING, 1e3 / MEMORY),
-            Pace::Staying(_) | Pace::Clusters(_) => (COPY, COPIED),
+            Pace::Waves | Pace::Reading(_) => (LAUNCH, [1e3 / MEMORY; 2]),
+            Pace::Parted(_) => (PARTING, PARTED),
+            Pace::Staying(_) | Pace::Clusters(_) => (COPY, [COPIED; 2]),
         };
         let copies: f64 = [m, n]
             .into_iter()
-            .zip(sides.iter().map(written))
-            .filter(|&(_, written)| written > 0)
-            .map(|(rows, written)| copy + copied * (batch * rows * k * (dtype.size() + written)) as f64 / 1e6)
+            .zip(sides.iter().map(written).zip(asked))
+            .filter(|&(_, (written, _))| written > 0)
+            .map(|(rows, (written, asked))| {
+                let megabytes = (batch * rows * k * (dtype.size() + written)) as f64 / 1e6;
+                copy + copied[usize::from(asked.copied)] * megabytes
+            })
             .sum();
         let microseconds = of_blocks + reduce + copies;
         let early = microseconds < EARLY;

@@ -325,7 +325,7 @@ impl fmt::Display for Plan {
                     _ => "tf32_cores (three products)",
                 }
             }
-            Choice::Parted { .. } => "parted (three of bf16)",
+            Choice::Parted { .. } => "parted (two of f16)",
             Choice::Tf32Pipelined { .. } => "tf32_pipelined (rounded to tf32)",
             Choice::CudaCores { .. } => "cuda_cores",
         };
