@@ -10,8 +10,8 @@ use std::{env, fs, thread};
 
 use text::{Parts, numbers_from_distances, numbers_to_distances};
 
-/// The last one, 10, would gain another 0.2 %.
-const LEVEL: u8 = 9;
+/// The last one, which gains 0.2 %.
+const LEVEL: u8 = 10;
 
 fn main() {
     for path in ["ptx", "build.rs", "src/cuda/module/text.rs"] {
@@ -60,7 +60,8 @@ fn pack(path: &Path, out: &Path) {
 
 /// The compressed module of a kernel, and the bytes of its PTX.
 fn pack_kernel(parts: &Parts, name: &str) -> (Vec<u8>, usize) {
-    let module = parts.module(name).expect("the name is one of the parts'");
+    // Nobody reads it: without indentation.
+    let module = parts.module(name).expect("the name is one of the parts'").replace("\n\t", "\n");
     let distances = numbers_to_distances(&module);
     assert!(
         numbers_from_distances(&distances, module.len()) == module,
