@@ -40,8 +40,8 @@ use cuda_std::warpgroup;
 /// Columns of a tile.
 const COLS: usize = 128;
 /// Registers of a producer's thread and of a consumer's.
-const FEW_REGISTERS: u32 = 24;
-const REGISTERS: u32 = 240;
+const FEW_REGISTERS: u32 = 32;
+const REGISTERS: u32 = 232;
 
 /// Bytes of shared memory of an instance with so many consumers and columns.
 pub const fn parted_shared_bytes(consumers: u32, cols: u32, stages: u32) -> u32 {
