@@ -206,13 +206,13 @@ fn f32_is_taken_apart_on_hopper() {
     let hopper = Target { warpgroups: true, ..TARGET };
     let of = |request: &Request| Plan::new(request, hopper, None);
     let wide = request([4096, 4096, 4096], DType::F32);
-    let three = of(&wide);
-    assert!(three.to_string().starts_with("parted (two of f16) 128x128, 32x32 tiles"), "{three}");
-    assert_eq!(three.blocks(1), 132);
+    let parted = of(&wide);
+    assert!(parted.to_string().starts_with("parted (two of f16) 128x128, 32x32 tiles"), "{parted}");
+    assert_eq!(parted.blocks(1), 132);
     let rounded = Request { tf32: true, ..wide };
     let one = of(&rounded);
     assert!(one.to_string().starts_with("tf32_pipelined (rounded to tf32) 128x256"), "{one}");
-    assert!(one.microseconds < 0.7 * three.microseconds);
+    assert!(one.microseconds < 0.7 * parted.microseconds);
     // What the accelerator cannot read: rows that are one and the same, or lie backwards.
     let lying = of(&Request { mappable: false, ..rounded });
     assert!(!matches!(lying.choice, Choice::Tf32Pipelined { .. }), "{lying}");
