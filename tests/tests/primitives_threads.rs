@@ -1,7 +1,7 @@
 //! Barriers, indices, memory order, clusters, parameters and launches in a row.
 
 use kernels_gpu::probe::{
-    INDICES, MESSAGES, halves_meet, indices, last_block_sums, message, parameters, posts, relay_begun,
+    INDICES, MESSAGES, flags, halves_meet, indices, last_block_sums, message, parameters, posts, relay_begun,
     relay_waited, remote_packs, ring, voting_barriers, way,
 };
 use warpwright::{Device, Grid, Result};
@@ -111,6 +111,29 @@ on_each_device! {
                 want.extend([(BLOCKS / size) as u32; THREADS]);
             }
             assert_same(&out.read()?, &want, format!("clusters of {size}: [block, what, thread]"));
+        }
+        Ok(())
+    }
+
+    fn words_that_a_block_of_a_cluster_stores_are_their_own_flags(device: &Device) -> Result<()> {
+        const THREADS: usize = 64;
+        const BLOCKS: usize = 16;
+        if device.info().is_some_and(|info| info.arch != (9, 0)) {
+            return Ok(());
+        }
+        for size in [2, 4, 8] {
+            let out = Array::poisoned(device, BLOCKS * 3 * THREADS)?;
+            let grid = Grid::new(BLOCKS as u64)?.cluster(size as u32);
+            // SAFETY: the array has the size that the kernel states.
+            unsafe { device.launch(&flags::ALL[0], grid, (out.view_mut()?,))? };
+            let mut want = Vec::new();
+            for block in 0..BLOCKS {
+                let left = ((block % size + size - 1) % size) as u32;
+                for turn in 1..4 {
+                    want.extend((0..THREADS as u32).map(|thread| 1000 * turn + 100 * left + thread));
+                }
+            }
+            assert_same(&out.read()?, &want, format!("clusters of {size}: [block, turn, thread]"));
         }
         Ok(())
     }

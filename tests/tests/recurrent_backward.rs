@@ -186,6 +186,42 @@ on_each_device! {
         Ok(())
     }
 
+    /// More units than a block's share of columns, in pairs of blocks on Hopper, and more steps than slots, of which the checker would take an hour: against a
+    /// step at a time.
+    fn many_units_and_steps_are_right(device: &Device) -> Result<()> {
+        if !device.is_cuda() {
+            return Ok(());
+        }
+        for (i, kind) in [RecurrentKind::Gru, RecurrentKind::Lstm].into_iter().enumerate() {
+            for extents in [[260, 20, 16, 640], [70, 64, 32, 1024], [140, 8, 8, 900], [300, 40, 16, 512]] {
+                let shape = Shape::new(kind, [DType::F16, DType::BF16][i], extents);
+                let network = Network::random(device, Shape { lengths: extents[0] == 140, ..shape }, i as u64)?;
+                let dc_n = (kind == RecurrentKind::Lstm).then_some(&network.dc_n);
+                let upstream = Upstream { dy: Some(&network.dy), dh_n: Some(&network.dh_n), dc_n };
+                let weights = network.weights();
+                let by = |choice| {
+                    let parameters = Recurrent { choice: Some(choice), ..network.parameters(&weights) };
+                    run(kind, &network.x, &parameters, &upstream)
+                };
+                let (got, again, want) = (by(Choice::Persistent)?, by(Choice::Persistent)?, by(Choice::Steps)?);
+                let layers = got.layers.iter().zip(&again.layers).zip(&want.layers);
+                let of_layers = layers.flat_map(|((got, again), want)| {
+                    [("dw_ih", [&got.dw_ih, &again.dw_ih, &want.dw_ih]), ("dw_hh", [&got.dw_hh, &again.dw_hh, &want.dw_hh])]
+                });
+                let states = [("dx", [&got.dx, &again.dx, &want.dx]), ("dh0", [&got.dh0, &again.dh0, &want.dh0])];
+                for (name, [got, again, want]) in states.into_iter().chain(of_layers) {
+                    let what = format!("{name} of {shape:?}");
+                    let want = want.to_f64()?;
+                    // Both are rounded, in each step.
+                    let tolerance = 2.0 * gradient_tolerance(shape.dtype, &want);
+                    assert_within(&got.to_f64()?, &want, |_| tolerance, &what);
+                    assert_same(&again.to_bytes()?, &got.to_bytes()?, &what);
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn layers_directions_and_lengths_go_together(device: &Device) -> Result<()> {
         for (i, kind) in KINDS.into_iter().enumerate() {
             for turn in 0..3 {

@@ -1,9 +1,10 @@
-//! Atomic operations on global memory, with an explicit ordering and scope.
+//! Atomic operations on global memory, and relaxed ones on shared memory of a cluster, with an explicit ordering and scope.
 //!
 //! `Scope` says who takes part: an operation at block scope is not atomic for other blocks. `Ordering`
 //! says what it orders: a flag that guards other data needs `Release` where it is set and `Acquire`
 //! where it is read.
 
+use crate::Shared;
 use crate::global::GlobalMut;
 use crate::imp::atomic as imp;
 use crate::packed::Pack;
@@ -194,6 +195,42 @@ impl GlobalMut<u32> {
     pub unsafe fn load_pack_relaxed_or(self, when: bool, index: usize, otherwise: Pack) -> Pack {
         // SAFETY: the caller's contract.
         unsafe { imp::load_pack_or(self.raw(), when, index, otherwise) }
+    }
+}
+
+/// Relaxed, among the blocks of a cluster.
+impl Shared<u32> {
+    /// Reads element `index`.
+    ///
+    /// # Safety
+    /// As [`Shared::get`], but others may write it by [`Self::store_relaxed`] and [`Self::store_relaxed_remote`].
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn load_relaxed(self, index: u32) -> u32 {
+        // SAFETY: the caller's contract.
+        unsafe { imp::load_shared(self.raw(), index) }
+    }
+
+    /// Writes element `index`.
+    ///
+    /// # Safety
+    /// As [`Shared::set`], but others may read it by [`Self::load_relaxed`].
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn store_relaxed(self, index: u32, value: u32) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::store_shared(self.raw(), index, value) }
+    }
+
+    /// Writes element `index` of the same array in block `rank` of the cluster.
+    ///
+    /// # Safety
+    /// As [`Shared::set_remote`], but others may read it by [`Self::load_relaxed`].
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn store_relaxed_remote(self, rank: u32, index: u32, value: u32) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::store_shared_remote(self.raw(), rank, index, value) }
     }
 }
 

@@ -414,6 +414,20 @@ impl<T: Copy> SharedView<T> {
         on_shared(self, Some(rank), index, (Op::Load, order, scope), Location::caller(), |_| None)
     }
 
+    /// [`SharedView::atomic_store`] in the block `rank` of the cluster.
+    #[track_caller]
+    #[inline]
+    pub unsafe fn atomic_store_remote(
+        self,
+        rank: u32,
+        index: usize,
+        value: T,
+        order: Ordering,
+        scope: Scope,
+    ) {
+        on_shared(self, Some(rank), index, (Op::Store, order, scope), Location::caller(), |_| Some(value));
+    }
+
     /// [`SharedView::atomic_rmw`] in the block `rank` of the cluster.
     #[track_caller]
     #[inline]

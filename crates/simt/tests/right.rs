@@ -263,6 +263,27 @@ fn remote_atomics_in_a_cluster() {
 }
 
 #[test]
+fn a_word_that_another_block_stores_is_its_own_flag() {
+    let (y, yv) = uninit::<u32>(64);
+    let l = Launch { cluster: 2, ..one("remote", 2, 32) };
+    right(&l, &|| unsafe {
+        let s = static_array::<u32>(&OTHER, 32);
+        s.atomic_store(tid(), 0, Relaxed, Scope::Cluster);
+        sync_cluster();
+        s.atomic_store_remote(1 - cluster_rank(), tid(), 100 * cluster_rank() + 1, Relaxed, Scope::Cluster);
+        let mut word = 0;
+        while word == 0 {
+            word = s.atomic_load(tid(), Relaxed, Scope::Cluster);
+            spin_wait();
+        }
+        sync_cluster();
+        yv.store(bid() * 32 + tid(), word);
+    });
+    let want: Vec<u32> = (0..64).map(|i| if i < 32 { 101 } else { 1 }).collect();
+    assert_eq!(read::<u32>(&y), want);
+}
+
+#[test]
 fn partial_warps_of_33_threads() {
     let (y, yv) = uninit::<u32>(33);
     right(&one("33", 1, 33), &|| unsafe {

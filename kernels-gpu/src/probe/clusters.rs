@@ -64,6 +64,37 @@ pub unsafe fn posts(out: GlobalMut<u32>) {
     }
 }
 
+/// Each thread writes words to the thread of the same number in the block to the right, three in turn, and takes what comes from the left: the data is the
+/// flag. Results: [block, 3] by thread.
+///
+/// # Safety
+/// 192 results a block; a launch with clusters of at least 2.
+#[kernel(family = "probe", instances = [{ ; threads: 64 }], requires = "sm_90a")]
+pub unsafe fn flags(out: GlobalMut<u32>) {
+    let thread = thread::thread_idx_x();
+    let (rank, size) = (cluster::rank(), cluster::size());
+    // SAFETY: cells are emptied before any block writes, and again before the thread writes what its reader answers; no block exits before
+    // its words have come, and none is written to later.
+    unsafe {
+        let cells = shared_array!(probe_flags: [u32; 64]);
+        cells.store_relaxed(thread, 0);
+        cluster::sync();
+        let right = if rank + 1 == size { 0 } else { rank + 1 };
+        for turn in 0..3 {
+            cells.store_relaxed_remote(right, thread, 1000 * (turn + 1) + 100 * rank + thread);
+            let mut word = cells.load_relaxed(thread);
+            while word == 0 {
+                thread::spin_wait();
+                word = cells.load_relaxed(thread);
+            }
+            cells.store_relaxed(thread, 0);
+            out.set(((thread::block_idx_x() * 3 + turn) * THREADS + thread) as usize, word);
+            // The left one writes again when all have read.
+            cluster::sync();
+        }
+    }
+}
+
 /// Each thread takes from the block to the right, where its number t is no multiple of 3, the pack of the thread of the same number from behind, and, where it
 /// is even, word 1 of thread t's pack; else zeros.
 ///

@@ -23,8 +23,8 @@ pub const POISON: u32 = u32::MAX;
 
 /// The slots and who uses them.
 ///
-/// With more steps than slots, every `period` steps each thread poisons its words of the slots that all blocks have read, then
-/// fences. A slot is written again only three periods later, when who reads it has fenced behind something that was
+/// With more steps than slots, each thread poisons its words of slots that all blocks have read, at each step of one or every `period` steps of as many, and then
+/// fences every `period` steps. A slot is written again only three periods after that fence, when who reads it has fenced behind something that was
 /// written behind the poison: it cannot meet what the slot held before.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +39,38 @@ pub struct Ring {
     pub patience: u32,
 }
 plain_parameter!(Ring);
+
+impl Ring {
+    /// Whether threads fence at a step whose slot it is.
+    #[inline(always)]
+    pub fn is_fence(&self, slot: u32) -> bool {
+        self.period != 0 && slot & (self.period - 1) == 0
+    }
+
+    /// The slot that is to be poisoned at a step, whose slot `slot` is: that of two steps before, where slots are used again. Whoever has received all of the
+    /// step before has seen all blocks past it.
+    #[inline(always)]
+    pub fn freed(&self, slot: u32, step: u32) -> Option<u32> {
+        // Of a single slot there is no such one.
+        let free = if slot >= 2 { slot - 2 } else { (slot + self.slots).wrapping_sub(2) };
+        if self.period != 0 && step >= 2 { Some(free) } else { None }
+    }
+
+    /// Has `poison` poison the slots of a whole period at its end, and fences: for threads that have no registers for [`Self::freed`] at each step.
+    #[inline(always)]
+    pub fn clean_at_once(&self, (slot, step): (u32, u32), poison: impl Fn(u32)) {
+        if self.is_fence(slot) {
+            let mut back = 2;
+            while back < self.period + 2 {
+                if step >= back {
+                    poison(if slot >= back { slot - back } else { slot + self.slots - back });
+                }
+                back += 1;
+            }
+            thread::device_fence();
+        }
+    }
+}
 
 /// Fills an exchange with [`POISON`], and with zeros what lies beyond the units, so that whoever multiplies may read it.
 ///
@@ -64,6 +96,12 @@ pub fn word<T: Half>(low: f32, high: f32) -> u32 {
     T::set_pair(&mut pack, 0, [low, high]);
     // Hardware's conversions give one NaN, 0x7fff.
     if pack[0] == POISON { 0x7fff_7fff } else { pack[0] }
+}
+
+/// An f32 as a word that is not [`POISON`]: a sum may have any NaN.
+#[inline(always)]
+pub fn word_of(number: f32) -> u32 {
+    if number.to_bits() == POISON { 0x7fff_ffff } else { number.to_bits() }
 }
 
 #[inline(always)]

@@ -11,6 +11,7 @@
 //! | [`sequence_hopper()`](fn@sequence_hopper) | the first of more than 512 units, on Hopper: of the other family |
 //! | [`fused_sequence()`](fn@fused_sequence) | the first with the input's product, of few units and rows |
 //! | [`sequence_back()`](fn@sequence_back), [`sequence_back_f32()`](fn@sequence_back_f32) | the gradient of that |
+//! | [`sequence_back_hopper()`](fn@sequence_back_hopper) | the first of more than 512 units, by pairs of blocks, on Hopper: of the other family |
 //! | [`block_sequence()`](fn@block_sequence), [`block_sequence_f32()`](fn@block_sequence_f32) | the same for few units: every block holds all recurrent weights |
 //! | [`block_backward()`](fn@block_backward), [`block_backward_f32()`](fn@block_backward_f32) | the gradient of that |
 //! | [`cell()`](fn@cell) | one step with both products, weights read once |

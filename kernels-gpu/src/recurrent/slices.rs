@@ -3,9 +3,7 @@
 //! Chunks of 32 columns of a tile of 16 rows are counted through, all of a tile and then of the next: the first `HELD` are in
 //! registers. So of each column some fragments come from either, and loads have products in between.
 
-use super::exchange::CHUNK;
-use super::persistent::units;
-use super::weights::{Corner, fragments, rows};
+use super::weights::{fragments, rows};
 use cuda_std::bits;
 use cuda_std::prelude::*;
 
@@ -29,27 +27,28 @@ fn masked(pack: Pack, exists: bool) -> Pack {
 }
 
 impl<const HELD: usize, const WARPS: usize> Slices<HELD, WARPS> {
-    /// Loads all rows of the block, of which shared memory holds the rest from byte `first` on.
+    /// Loads all rows of the block, of which shared memory holds the rest from byte `first` on. `eight(row, pair)` is the element at which the
+    /// lane's eight columns of a pair begin in a row, and whether they exist, zeros where they do not; with `all` they do everywhere.
     ///
     /// # Safety
-    /// `weight` has rows of `weight_row` elements, whole packs with zeros behind the units, for the gates of all `hidden`
-    /// units. The launch gives `first` and [`rest_bytes`]. What a thread writes there, it alone reads.
+    /// `eight` gives packs of `weight`, whether they exist or not. The launch gives `first` and [`rest_bytes`]. What a thread writes there, it
+    /// alone reads.
     #[inline(always)]
-    pub unsafe fn load<T: Half, const GATES: usize, const TILES: usize, const PAIRS: usize>(
+    pub unsafe fn load<T: Half, const TILES: usize, const PAIRS: usize>(
         weight: Global<T>,
-        of: Corner,
+        eight: impl Fn(u32, usize) -> (usize, bool),
+        all: bool,
         first: u32,
     ) -> Self {
-        let units = const { units(GATES, TILES) };
         // Loads have no conditions of their own: they would be waited for one by one.
         let packs = |tile: usize, pair: usize| {
             rows(tile).map(|row| {
-                // SAFETY: `eight` gives packs that exist.
-                unsafe { weight.get_pack_if(true, of.eight(units, row, pair).0, 0) }
+                // SAFETY: the caller's contract.
+                unsafe { weight.get_pack_if(true, eight(row, pair).0, 0) }
             })
         };
         let mask = |[upper, lower]: [Pack; 2], tile: usize, pair: usize| {
-            let [has_upper, has_lower] = rows(tile).map(|row| of.eight(units, row, pair).1 > 0);
+            let [has_upper, has_lower] = rows(tile).map(|row| eight(row, pair).1);
             fragments(masked(upper, has_upper), masked(lower, has_lower))
         };
         // SAFETY: the caller's contract.
@@ -79,9 +78,9 @@ impl<const HELD: usize, const WARPS: usize> Slices<HELD, WARPS> {
                 let [upper, lower] = packs(chunk / PAIRS, chunk % PAIRS);
                 held[chunk] = fragments(upper, lower);
             }
-            if !of.has(units, const { PAIRS as u32 * CHUNK }) {
+            if !all {
                 for chunk in 0..HELD {
-                    let exists = rows(chunk / PAIRS).map(|row| of.eight(units, row, chunk % PAIRS).1 > 0);
+                    let exists = rows(chunk / PAIRS).map(|row| eight(row, chunk % PAIRS).1);
                     let [upper, lower] = exists.map(|exists| if exists { u32::MAX } else { 0 });
                     for half in 0..2 {
                         let of = held[chunk][half];

@@ -43,6 +43,13 @@ impl Corner {
         (row + if has { k as usize } else { 0 }, if exists & has { self.columns - k } else { 0 })
     }
 
+    /// As [`Self::eight`], and whether they exist.
+    #[inline(always)]
+    pub fn pack(self, units: u32, row: u32, pair: usize) -> (usize, bool) {
+        let (at, left) = self.eight(units, row, pair);
+        (at, left > 0)
+    }
+
     /// Whether so many units and columns from here on exist.
     #[inline(always)]
     pub fn has(self, units: u32, columns: u32) -> bool {

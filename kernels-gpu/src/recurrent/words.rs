@@ -3,7 +3,6 @@
 //! The order of a sum's terms is free, so that a chunk is [`WORDS`] words of a row, neighbours of which each of four lanes has
 //! four, and makes two products of them whatever they are.
 
-use super::exchange;
 use cuda_std::matrix::multiply_tf32;
 use cuda_std::prelude::*;
 
@@ -17,9 +16,6 @@ pub trait Words: Float {
     /// `zero` is 0. Of an `a` that a loop does not change, compilers would keep what f32's leading bits leave beside it, in twice the
     /// registers: a zero of which they do not know the highest bit, and that changes with the loop, keeps them from it, at no instruction.
     fn multiply(a: [u32; 4], b: [u32; 2], c: [f32; 4], zero: u32) -> [f32; 4];
-
-    /// The word that begins with `own`, of which `next` is the neighbour; none is [`exchange::POISON`].
-    fn word(own: f32, next: f32) -> u32;
 }
 
 macro_rules! half {
@@ -28,11 +24,6 @@ macro_rules! half {
             #[inline(always)]
             fn multiply(a: [u32; 4], b: [u32; 2], c: [f32; 4], _: u32) -> [f32; 4] {
                 <$type as Half>::multiply(a, b, c)
-            }
-
-            #[inline(always)]
-            fn word(own: f32, next: f32) -> u32 {
-                exchange::word::<Self>(own, next)
             }
         }
     };
@@ -49,11 +40,5 @@ impl Words for f32 {
         let c = multiply_tf32(a, [rest(b[0]), rest(b[1])], c);
         // Tensor cores cut off the rest by themselves.
         multiply_tf32(a, b, c)
-    }
-
-    #[inline(always)]
-    fn word(own: f32, _: f32) -> u32 {
-        // As `exchange::word`: the operands may have any NaN.
-        if own.to_bits() == exchange::POISON { 0x7fff_ffff } else { own.to_bits() }
     }
 }

@@ -1,3 +1,4 @@
+use super::shared::{self, RawShared};
 use crate::atomic::{Atomic, AtomicInt, Kind, Operation, Ordering, Scope};
 use crate::global::RawView;
 use crate::packed::Pack;
@@ -226,4 +227,40 @@ pub unsafe fn load_pack_or(raw: RawView, when: bool, index: usize, otherwise: Pa
         );
     }
     [a, b, c, d]
+}
+
+#[inline(always)]
+pub unsafe fn load_shared(raw: RawShared, index: u32) -> u32 {
+    let value: u32;
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "ld.relaxed.cluster.shared::cta.b32 {}, [{}];", out(reg32) value, in(reg32) raw.element::<u32>(index),
+            options(nostack, preserves_flags)
+        );
+    }
+    value
+}
+
+#[inline(always)]
+pub unsafe fn store_shared(raw: RawShared, index: u32, value: u32) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "st.relaxed.cluster.shared::cta.b32 [{}], {};", in(reg32) raw.element::<u32>(index), in(reg32) value,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+#[inline(always)]
+pub unsafe fn store_shared_remote(raw: RawShared, rank: u32, index: u32, value: u32) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "st.relaxed.cluster.shared::cluster.b32 [{}], {};",
+            in(reg32) shared::remote(raw.element::<u32>(index), rank), in(reg32) value,
+            options(nostack, preserves_flags)
+        );
+    }
 }

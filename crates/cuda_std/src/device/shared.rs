@@ -185,7 +185,7 @@ pub unsafe fn set_8<T: Copy>(raw: RawShared, index: u32, words: [u32; 2]) {
 
 /// The address of the same place in block `rank`'s shared memory.
 #[inline(always)]
-fn remote(address: u32, rank: u32) -> u32 {
+pub(super) fn remote(address: u32, rank: u32) -> u32 {
     let mapped;
     // SAFETY: address arithmetic.
     unsafe {

@@ -1,3 +1,4 @@
+use super::shared::RawShared;
 use crate::atomic::{Atomic, AtomicInt, Operation, Ordering, Scope};
 use crate::global::RawView;
 use crate::packed::Pack;
@@ -85,4 +86,28 @@ pub unsafe fn load_pack(raw: RawView, index: usize) -> Pack {
 pub unsafe fn load_pack_or(raw: RawView, when: bool, index: usize, otherwise: Pack) -> Pack {
     // SAFETY: the caller's contract.
     if when { unsafe { load_pack(raw, index) } } else { otherwise }
+}
+
+#[inline(always)]
+#[track_caller]
+pub unsafe fn load_shared(raw: RawShared, index: u32) -> u32 {
+    let (order, scope) = (simt::Ordering::Relaxed, simt::Scope::Cluster);
+    // SAFETY: the checker tests the access.
+    unsafe { raw.cast::<u32>().atomic_load(index as usize, order, scope) }
+}
+
+#[inline(always)]
+#[track_caller]
+pub unsafe fn store_shared(raw: RawShared, index: u32, value: u32) {
+    let (order, scope) = (simt::Ordering::Relaxed, simt::Scope::Cluster);
+    // SAFETY: the checker tests the access.
+    unsafe { raw.cast::<u32>().atomic_store(index as usize, value, order, scope) }
+}
+
+#[inline(always)]
+#[track_caller]
+pub unsafe fn store_shared_remote(raw: RawShared, rank: u32, index: u32, value: u32) {
+    let (order, scope) = (simt::Ordering::Relaxed, simt::Scope::Cluster);
+    // SAFETY: the checker tests the access.
+    unsafe { raw.cast::<u32>().atomic_store_remote(rank, index as usize, value, order, scope) }
 }

@@ -19,7 +19,7 @@ impl RawShared {
     }
 
     #[inline(always)]
-    fn cast<T>(self) -> SharedView<T> {
+    pub(super) fn cast<T>(self) -> SharedView<T> {
         self.0.cast::<T>()
     }
 }

@@ -4,11 +4,11 @@ use crate::dtype::DType;
 use cuda_std::f16;
 use cuda_std::kernel::Kernel;
 use kernels_gpu::recurrent::{
-    BLOCK_UNITS, BackForm, CHUNK, FLOAT_UNITS, Form, FusedForm, HalfForm, PACK_UNITS, PARTS, WARPS,
-    block_backward, block_backward_f32, block_backward_f32_shared_bytes, block_backward_f32_units,
-    block_backward_shared_bytes, block_sequence, block_sequence_f32, block_sequence_f32_shared_bytes,
-    block_sequence_shared_bytes, fused_sequence, sequence, sequence_back, sequence_back_f32, sequence_f32,
-    sequence_hopper,
+    BLOCK_UNITS, CHUNK, FLOAT_UNITS, FloatBackForm, Form, FusedForm, HalfBackForm, HalfForm, PACK_UNITS,
+    PARTS, WARPS, block_backward, block_backward_f32, block_backward_f32_shared_bytes,
+    block_backward_f32_units, block_backward_shared_bytes, block_sequence, block_sequence_f32,
+    block_sequence_f32_shared_bytes, block_sequence_shared_bytes, fused_sequence, sequence, sequence_back,
+    sequence_back_f32, sequence_back_hopper, sequence_f32, sequence_hopper,
 };
 
 /// A kernel whose blocks hold all weights.
@@ -135,17 +135,43 @@ fn constants<A>(kernel: &Kernel<A>) -> [usize; 4] {
     ["GATES", "TILES", "PAIRS", "HELD"].map(|name| kernel.constant(name))
 }
 
-/// What an instance for the gradient is made of.
-fn form_back<A>(kernel: &Kernel<A>, size: usize) -> BackForm {
-    let [gates, tiles, pairs, held] = constants(kernel);
-    BackForm { gates, tiles, pairs, held, size }
+/// A kernel that spreads the weights over blocks for the gradient.
+pub struct SpreadBack {
+    pub gates: usize,
+    /// Blocks of a cluster, which share out the columns.
+    pub cluster: usize,
+    /// Chunks of columns of all warps of a cluster.
+    pub chunks: usize,
+    /// For so many sub-batches.
+    pub shared_bytes: Box<dyn Fn(u32) -> u32>,
 }
 
-/// Those that spread the weights over blocks for the gradient.
-pub fn back_forms(dtype: DType) -> Vec<BackForm> {
-    match dtype {
-        DType::F32 => sequence_back_f32::kernels::<f32>().iter().map(|of| form_back(of, 4)).collect(),
-        _ => sequence_back::kernels::<f16>().iter().map(|of| form_back(of, 2)).collect(),
+impl SpreadBack {
+    /// Those of a type, of 16 bits those of all architectures first: see [`half_sequence_back`]. Instances of both 16-bit types are alike.
+    pub fn all(dtype: DType) -> Vec<SpreadBack> {
+        match dtype {
+            DType::F32 => sequence_back_f32::kernels::<f32>().iter().map(SpreadBack::float).collect(),
+            _ => {
+                let common = sequence_back::kernels::<f16>().iter().map(|of| SpreadBack::half(of, 1));
+                common
+                    .chain(sequence_back_hopper::kernels::<f16>().iter().map(|of| SpreadBack::half(of, 2)))
+                    .collect()
+            }
+        }
+    }
+
+    fn half<A>(kernel: &Kernel<A>, cluster: usize) -> SpreadBack {
+        let [gates, pairs, held] = ["GATES", "PAIRS", "HELD"].map(|name| kernel.constant(name));
+        let form = HalfBackForm { gates, cluster, pairs, held };
+        let shared_bytes = Box::new(move |subs| form.shared_bytes(subs));
+        SpreadBack { gates, cluster, chunks: cluster * pairs * WARPS as usize, shared_bytes }
+    }
+
+    fn float<A>(kernel: &Kernel<A>) -> SpreadBack {
+        let [gates, pairs, held] = ["GATES", "PAIRS", "HELD"].map(|name| kernel.constant(name));
+        let form = FloatBackForm { gates, pairs, held };
+        let shared_bytes = Box::new(move |subs| form.shared_bytes(subs));
+        SpreadBack { gates, cluster: 1, chunks: pairs * WARPS as usize, shared_bytes }
     }
 }
 
@@ -154,6 +180,14 @@ pub fn half_sequence<T: sequence::Instances + sequence_hopper::Instances>(
     index: usize,
 ) -> &'static Kernel<sequence::Args<T>> {
     let mut all = sequence::kernels::<T>().iter().chain(sequence_hopper::kernels::<T>());
+    all.nth(index).expect("plans take places of this list")
+}
+
+/// A kernel that spreads 16-bit weights over blocks for the gradient, by its place in [`SpreadBack::all`].
+pub fn half_sequence_back<T: sequence_back::Instances + sequence_back_hopper::Instances>(
+    index: usize,
+) -> &'static Kernel<sequence_back::Args<T>> {
+    let mut all = sequence_back::kernels::<T>().iter().chain(sequence_back_hopper::kernels::<T>());
     all.nth(index).expect("plans take places of this list")
 }
 

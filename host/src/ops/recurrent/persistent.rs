@@ -1,7 +1,7 @@
 //! All steps in one launch, of blocks that wait for one another; forward and backward.
 
 use super::backward::Walked;
-use super::forms::half_sequence;
+use super::forms::{half_sequence, half_sequence_back};
 use super::layer::{Layer, Results};
 use super::plan::{PATIENCE, Plan};
 use super::{Kind, dense};
@@ -15,7 +15,7 @@ use crate::tensor::Tensor;
 use cuda_std::Float;
 use cuda_std::kernel::Kernel;
 use kernels_gpu::matmul::repack;
-use kernels_gpu::recurrent::{self as kernels, COLUMNS, Ring, Sequence, has};
+use kernels_gpu::recurrent::{self as kernels, Ring, Sequence, has};
 
 /// Runs the steps of gx `[T, B, G·H]`.
 pub fn run(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -> Result<()> {
@@ -127,17 +127,15 @@ fn typed<T: Element + Float + repack::Instances>(
 
 /// Walks the steps backwards.
 pub fn walk_back(layer: &Layer, plan: &Plan, walked: &Walked) -> Result<()> {
-    use kernels::{sequence_back, sequence_back_f32};
+    use kernels::sequence_back_f32;
     match walked.gx.dtype() {
         DType::F32 => {
             typed_back::<f32>(&sequence_back_f32::kernels::<f32>()[plan.index], layer, plan, walked)
         }
         DType::F16 => {
-            typed_back::<half::f16>(&sequence_back::kernels::<half::f16>()[plan.index], layer, plan, walked)
+            typed_back::<half::f16>(half_sequence_back::<half::f16>(plan.index), layer, plan, walked)
         }
-        _ => {
-            typed_back::<half::bf16>(&sequence_back::kernels::<half::bf16>()[plan.index], layer, plan, walked)
-        }
+        _ => typed_back::<half::bf16>(half_sequence_back::<half::bf16>(plan.index), layer, plan, walked),
     }
 }
 
@@ -149,11 +147,15 @@ fn typed_back<T: Element + Float + repack::Instances>(
 ) -> Result<()> {
     let device = walked.gx.device();
     let [steps, batch, hidden] = layer.extents();
-    // Blocks own whole chunks of all gates: nothing lies beyond.
-    let exchange = poisoned(device, plan, plan.words * COLUMNS as usize, 0)?;
+    // Columns that blocks own, of 16 bits; of f32 a chunk has half as many.
+    let columns = layer.kind.gates() * plan.blocks * plan.units * T::DTYPE.size() / 2;
+    let exchange = poisoned(device, plan, columns, 0)?;
     let (weight, weight_row) = packed_rows::<T>(layer.op, &layer.turned()?)?;
-    let dy = walked.dy.map(|dy| aligned(dy, 4)).transpose()?;
-    let given = [(dy.is_some(), has::Y), (layer.lengths.is_some(), has::LENGTHS)];
+    let dy = walked.dy.map(|dy| aligned(dy, 16)).transpose()?;
+    let state = walked.c.unwrap_or(walked.h);
+    let in_packs = (hidden * T::DTYPE.size()).is_multiple_of(16)
+        && [walked.gx, walked.gh, state].iter().all(|operand| operand.address().is_multiple_of(16));
+    let given = [(dy.is_some(), has::Y), (layer.lengths.is_some(), has::LENGTHS), (in_packs, has::PACKS)];
     let p = Sequence {
         steps: steps as u32,
         batch: batch as u32,
@@ -171,7 +173,7 @@ fn typed_back<T: Element + Float + repack::Instances>(
         weight.view()?,
         walked.gx.view()?,
         walked.gh.view()?,
-        walked.c.unwrap_or(walked.h).view()?,
+        state.view()?,
         read(dy.as_ref())?,
         read(layer.lengths)?,
         walked.dgx.view_mut()?,
@@ -183,6 +185,7 @@ fn typed_back<T: Element + Float + repack::Instances>(
         p,
     );
     let grid = Grid::xyz(plan.blocks as u64, plan.groups as u64, 1)?.shared(plan.shared_bytes).cooperative();
+    let grid = if plan.cluster > 1 { grid.cluster(plan.cluster as u32) } else { grid };
     // SAFETY: as in `typed`; the plan's blocks own whole chunks.
     unsafe { device.launch(kernel, grid, args)? };
     slot.finish()
@@ -204,9 +207,10 @@ pub mod tests {
     use super::*;
     use crate::error::Error;
     use crate::ops::recurrent::RecurrentWeights;
+    use crate::ops::recurrent::backward::{self, Upward};
     use crate::ops::recurrent::layer::Aside;
     use crate::ops::recurrent::plan::{Choice, Target};
-    use crate::ops::{Recurrent, recurrent::problem::Problem};
+    use crate::ops::{self, Recurrent, recurrent::problem::Problem};
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
 
@@ -313,6 +317,72 @@ pub mod tests {
                             (got - want).abs() <= 8e-3 * want.abs().max(1.0),
                             "{plan}: {at}: {got}, {want}"
                         );
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whatever is dealt out to blocks, pairs and turns, by kernels for more units, too: against a step at a time.
+    #[test]
+    fn every_kernel_of_the_gradient_gives_the_same() -> Result<()> {
+        for dtype in [DType::F16, DType::F32] {
+            for kind in [Kind::Gru, Kind::Lstm] {
+                gradients_are_the_same(kind, dtype)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn gradients_are_the_same(kind: Kind, dtype: DType) -> Result<()> {
+        let [steps, batch, input, hidden] = [5, 37, 6, 50];
+        let device = Device::cpu();
+        let mut random = StdRng::seed_from_u64(8);
+        let mut filled = |shape: &[usize]| {
+            let count = shape.iter().product();
+            let data: Vec<f32> = (0..count).map(|_| random.random_range(-1.0..1.0)).collect();
+            ops::cast(&Tensor::from_slice(&device, shape, &data)?, dtype)
+        };
+        let (rows, is_lstm) = (kind.gates() * hidden, kind == Kind::Lstm);
+        let x = filled(&[steps, batch, input])?;
+        let (w_ih, w_hh) = (filled(&[rows, input])?, filled(&[rows, hidden])?);
+        let (h0, c0, y) = (filled(&[batch, hidden])?, filled(&[batch, hidden])?, [steps, batch, hidden]);
+        let (y, dy, dh, dc) =
+            (filled(&y)?, filled(&y)?, filled(&[batch, hidden])?, filled(&[batch, hidden])?);
+        let lengths: Vec<i32> = (0..batch as i32).map(|row| 1 + row % steps as i32).collect();
+        let lengths = Tensor::from_slice(&device, &[batch], &lengths)?;
+        let weights = RecurrentWeights { w_ih: &w_ih, w_hh: &w_hh, b_ih: None, b_hh: None };
+        let layer = Layer {
+            h0: Some(&h0),
+            c0: is_lstm.then_some(&c0),
+            lengths: Some(&lengths),
+            reverse: is_lstm,
+            ..Layer::new("gru_backward", kind, &x, weights)
+        };
+        let by = |plan: &Plan| -> Result<Vec<Vec<f32>>> {
+            let upward =
+                Upward { dy: Some(dy.clone()), dh: Some(dh.clone()), dc: is_lstm.then(|| dc.clone()) };
+            let got = backward::run(&layer, plan, (&y, None), upward, None)?;
+            let all = [Some(got.dx), Some(got.dh), got.dc, Some(got.weights.dw_ih), Some(got.weights.dw_hh)];
+            let floats = |tensor: Tensor| ops::cast(&tensor, DType::F32)?.to_vec::<f32>();
+            all.into_iter().flatten().map(floats).collect()
+        };
+        let want = by(&Plan::steps(""))?;
+        let layers = [weights];
+        let problem = Problem::new("gru_backward", kind, &x, &Recurrent::new(&layers))?;
+        // Few multiprocessors, so that groups have several sub-batches, an odd number of them as well.
+        for multiprocessors in [4, 8, 132] {
+            let plans = Plan::all_spread_back(&problem, Target { multiprocessors, ..Target::of(&device) });
+            assert!(plans.len() >= 3, "{kind}: {} kernels", plans.len());
+            for plan in plans {
+                assert_eq!(plan.choice, Choice::Persistent, "{plan}");
+                for (which, (got, want)) in by(&plan)?.iter().zip(&want).enumerate() {
+                    let largest = want.iter().fold(0.0f32, |most, value| most.max(value.abs()));
+                    let unit = if dtype == DType::F32 { 1e-5 } else { 8e-3 };
+                    for (at, (got, want)) in got.iter().zip(want).enumerate() {
+                        let error = (got - want).abs();
+                        assert!(error <= unit * largest, "{plan}: {which} {at}: {got}, {want}, {largest}");
                     }
                 }
             }

@@ -3,14 +3,12 @@
 use std::fmt;
 
 use super::Kind;
-use super::forms::{Held, Spread, back_forms, fused_forms};
+use super::forms::{Held, Spread, SpreadBack, fused_forms};
 use super::problem::Problem;
 use super::tiling::{Tiling, padded};
 use crate::device::Device;
 use crate::dtype::DType;
-use kernels_gpu::recurrent::{
-    BackForm, CHUNK, CHUNK_WORDS, COLUMNS, FUSED_UNITS, FusedForm, TERMS, WARPS, WORDS,
-};
+use kernels_gpu::recurrent::{CHUNK, CHUNK_WORDS, COLUMNS, FUSED_UNITS, FusedForm, TERMS, UNITS_BACK, WORDS};
 
 /// A way of running a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +53,8 @@ pub struct Plan {
     pub units: usize,
     /// Blocks that share the hidden units.
     pub blocks: usize,
+    /// Blocks of a cluster.
+    pub cluster: usize,
     /// Groups of blocks, each with rows of the batch of its own.
     pub groups: usize,
     /// Rows of the batch of a group.
@@ -87,6 +87,16 @@ fn not_spread(hidden: usize, dtype: DType) -> Option<&'static str> {
         }
         _ => None,
     }
+}
+
+/// Units of a chunk of what the blocks of a gradient give one another.
+fn chunk_back(dtype: DType) -> usize {
+    WORDS as usize * 4 / dtype.size()
+}
+
+/// Units that these blocks own: whole chunks.
+fn owned_back(hidden: usize, dtype: DType) -> usize {
+    hidden.next_multiple_of(chunk_back(dtype).max(UNITS_BACK as usize))
 }
 
 /// What the device has.
@@ -124,6 +134,7 @@ impl Plan {
             index: 0,
             units: 0,
             blocks: 0,
+            cluster: 1,
             groups: 0,
             rows: 0,
             subs: 0,
@@ -241,7 +252,7 @@ impl Plan {
         let chunks = (blocks * units).max(of.columns()).div_ceil(CHUNK as usize);
         let words = chunks * CHUNK_WORDS as usize;
         let plan = Plan { choice: Choice::Fused, index, units, blocks, words, ..Plan::steps("") };
-        let plan = plan.spread(batch, steps, target, 1, |_| of.shared_bytes());
+        let plan = plan.spread(batch, steps, target, |subs| subs, |_| of.shared_bytes());
         if plan.subs > 1 { Plan::steps("a batch so large keeps tensor cores busy with h") } else { plan }
     }
 
@@ -282,7 +293,7 @@ impl Plan {
         let chunks = (blocks * units).max(of.columns()).div_ceil(CHUNK as usize);
         let words = chunks * of.parts * CHUNK_WORDS as usize;
         let plan = Plan { choice: Choice::Persistent, index, units, blocks, words, ..Plan::steps("") };
-        plan.spread(batch, steps, target, of.span, &of.shared_bytes)
+        plan.spread(batch, steps, target, |subs| subs.next_multiple_of(of.span), &of.shared_bytes)
     }
 
     /// One for each kernel that has room for the weights.
@@ -296,33 +307,44 @@ impl Plan {
 
     /// The gradient: several blocks hold the weights, and wait for one another.
     fn persistent_back(problem: &Problem, target: Target) -> Plan {
-        let Problem { kind, dtype, steps, batch, hidden, .. } = *problem;
+        let Problem { kind, dtype, hidden, .. } = *problem;
         if let Some(reason) = not_spread(hidden, dtype) {
             return Plan::steps(reason);
         }
-        let forms = back_forms(dtype);
-        // Units of a chunk; blocks own whole chunks.
-        let chunk = WORDS as usize * 4 / dtype.size();
-        let owned = |of: &BackForm| hidden.next_multiple_of(chunk.max(of.units() as usize));
-        let fits = |of: &BackForm| {
-            of.gates == kind.gates() && of.gates * owned(of) / chunk <= of.pairs * WARPS as usize
+        let chunks = kind.gates() * owned_back(hidden, dtype) / chunk_back(dtype);
+        let forms = SpreadBack::all(dtype);
+        let serves = |of: &SpreadBack| {
+            of.gates == kind.gates() && chunks <= of.chunks && (target.warpgroups || of.cluster == 1)
         };
-        let Some(first) = forms.iter().position(fits) else {
+        let serving = forms.iter().enumerate().filter(|(_, of)| serves(of));
+        // The fewest columns; of as many, the fewest of a block.
+        let Some((index, of)) = serving.min_by_key(|(_, of)| (of.chunks, of.chunks / of.cluster)) else {
             return Plan::steps(NO_ROOM);
         };
-        let pairs = forms[first].pairs;
-        let alike = forms.iter().enumerate().filter(|(_, of)| fits(of) && of.pairs == pairs);
-        let plans = alike.map(|(index, of)| {
-            let units = of.units() as usize;
-            let blocks = owned(of) / units;
-            let words = of.gates * owned(of) / chunk * CHUNK_WORDS as usize;
-            let plan = Plan { choice: Choice::Persistent, index, units, blocks, words, ..Plan::steps("") };
-            // What comes to the initial state is received, too.
-            plan.spread(batch, steps + 1, target, 1, |subs| of.shared_bytes(subs))
-        });
-        // To receive a sub-batch takes about as long as to multiply it with one tile.
-        let cost = |plan: &Plan| (plan.choice == Choice::Steps, plan.subs * (forms[plan.index].tiles + 1));
-        plans.min_by_key(cost).expect("the first is one of them")
+        Plan::of_spread_back(problem, target, index, of)
+    }
+
+    /// The gradient, with a kernel, by its place among those of the type.
+    fn of_spread_back(problem: &Problem, target: Target, index: usize, of: &SpreadBack) -> Plan {
+        let Problem { dtype, steps, batch, hidden, .. } = *problem;
+        let (blocks, units) = (owned_back(hidden, dtype) / UNITS_BACK as usize, UNITS_BACK as usize);
+        // Beyond the columns that blocks own there are zeros.
+        let (cluster, words) = (of.cluster, of.chunks * CHUNK_WORDS as usize);
+        let plan =
+            Plan { choice: Choice::Persistent, index, units, blocks, cluster, words, ..Plan::steps("") };
+        // What comes to the initial state is received, too. A cluster's blocks have a set of threads for every second sub-batch.
+        plan.spread(batch, steps + 1, target, |subs| subs.max(cluster), &of.shared_bytes)
+    }
+
+    /// The gradient, one for each kernel that has room for the weights.
+    #[cfg(test)]
+    pub(super) fn all_spread_back(problem: &Problem, target: Target) -> Vec<Plan> {
+        let Problem { kind, dtype, hidden, .. } = *problem;
+        let chunks = kind.gates() * owned_back(hidden, dtype) / chunk_back(dtype);
+        let forms = SpreadBack::all(dtype);
+        let fits = |of: &SpreadBack| of.gates == kind.gates() && chunks <= of.chunks;
+        let fitting = forms.iter().enumerate().filter(|(_, of)| fits(of));
+        fitting.map(|(index, of)| Plan::of_spread_back(problem, target, index, of)).collect()
     }
 
     /// The weights come from memory for each step.
@@ -355,13 +377,13 @@ impl Plan {
         }
     }
 
-    /// Deals the batch to groups of its blocks, for so many slots.
+    /// Deals the batch to groups of its blocks, `round(least)` sub-batches each, for so many slots.
     fn spread(
         self,
         batch: usize,
         steps: usize,
         target: Target,
-        span: usize,
+        round: impl Fn(usize) -> usize,
         shared_bytes: impl Fn(u32) -> u32,
     ) -> Plan {
         let Plan { blocks, words, .. } = self;
@@ -369,7 +391,7 @@ impl Plan {
             return Plan::steps("the GPU has too few multiprocessors for the recurrent weights");
         }
         let all = sub_batches(batch);
-        let subs = all.div_ceil(target.multiprocessors / blocks).next_multiple_of(span);
+        let subs = round(all.div_ceil(target.multiprocessors / blocks));
         let shared_bytes = shared_bytes(subs.min(MOST_SUBS) as u32);
         if subs > MOST_SUBS || shared_bytes > target.shared_bytes {
             return Plan::steps("a batch so large keeps the GPU busy with the product of each step");
@@ -408,12 +430,13 @@ impl fmt::Display for Plan {
                 )
             }
             Choice::Persistent | Choice::Fused => {
-                let Plan { units, blocks, groups, subs, slots, shared_bytes, .. } = self;
+                let Plan { units, blocks, cluster, groups, subs, slots, shared_bytes, .. } = self;
                 write!(
                     f,
-                    "one launch of {} blocks{}: {groups} groups of {blocks} blocks with {units} units each, \
+                    "one launch of {} blocks{}{}: {groups} groups of {blocks} blocks with {units} units each, \
                      {subs} times 8 rows a group, {slots} slots of exchange, {shared_bytes} bytes of shared memory",
                     groups * blocks,
+                    if *cluster > 1 { " in pairs" } else { "" },
                     if self.choice == Choice::Fused { " with the input's product" } else { "" }
                 )
             }

@@ -5,7 +5,7 @@
 //!
 //! Floor of a step: each block reads its group's h from L2, and does three products for each of f32.
 
-use super::{Sequence, WARPS, clean, total, units};
+use super::{Sequence, WARPS, total, units};
 use crate::recurrent::exchange::{
     CHUNK, CHUNK_WORDS, COLUMNS, POISON, ask, not_yet, receive_or_report, send,
 };
@@ -293,12 +293,7 @@ pub unsafe fn sequence_f32<
         let mut asked = not_yet::<ROUND>();
         let after = |slot: u32| if slot + 1 == p.ring.slots { 0 } else { slot + 1 };
         while step_index < p.steps {
-            if sub == 0 && p.ring.period != 0 && slot & (p.ring.period - 1) == 0 {
-                clean(&p, (slot, step_index), 1, |slot, sub| {
-                    if owns {
-                        send(exchange, own_word_at(slot, sub), POISON);
-                    }
-                });
+            if sub == 0 && p.ring.is_fence(slot) {
                 thread::device_fence();
             }
             if const { !is_early(PAIRS) } {
@@ -383,6 +378,9 @@ pub unsafe fn sequence_f32<
                 if !last {
                     let at = own_word_at(after(slot), sub);
                     send(exchange, at, word_of(next_h, next));
+                }
+                if let Some(free) = p.ring.freed(slot, step_index) {
+                    send(exchange, own_word_at(free, sub), POISON);
                 }
                 of_h.set(own_state, next_h);
                 if is_lstm && active {

@@ -2,7 +2,8 @@
 
 use super::halves::{EMPTY, FETCHED, FULL, Layout, Operands, SENT, THREADS};
 use super::inputs::Inputs;
-use super::{Sequence, WARPS, clean, total, units};
+use super::multiply::place_of;
+use super::{Sequence, WARPS, total, units};
 use crate::recurrent::exchange::{CHUNK, CHUNK_WORDS, COLUMNS, POISON, send, word};
 use crate::recurrent::math::step;
 use crate::recurrent::{GRU, has};
@@ -39,21 +40,19 @@ pub unsafe fn gates<
     let units = const { units(GATES, TILES) };
     let is_lstm = const { GATES != GRU };
     let Operands { gx, bias, h0, c0, lengths, y, h_n, c_n, gh, cells, exchange } = of;
-    // An accumulator has, for each lane = row·4 + pair of columns, two columns of the row and two of the one eight behind: `ROWS`
-    // neighbours of these numbers are a thread's.
+    // Threads of neighbouring units are neighbours, so that what they send and write lies side by side.
     let me = thread::thread_idx_x() - WARPS * warp::SIZE;
     let span = SPAN as u32;
-    let number = me * ROWS as u32;
-    let of_one = COLUMNS * units;
-    let (of_turn, number) =
-        if const { SPAN == 1 } { (0, number) } else { (number / of_one, number % of_one) };
-    let (below, pair, row, tile) = (number / 2 % 2, number / 4 % 4, number / 16 % 8, number / 128);
+    let (own, first_column) = (me % units, me / units * ROWS as u32);
+    let (of_turn, of_sub) = (first_column / COLUMNS, first_column % COLUMNS);
+    let number = of_sub * units + own * ROWS as u32;
+    let place = own / 16 * 128 + place_of(own % 16, of_sub);
     let first_unit = thread::block_idx_x() * units;
-    let unit = first_unit + tile * 16 + below * 8 + row;
-    let column = of_turn * COLUMNS + 2 * pair + number % 2;
-    let is_odd = row % 2 == 1;
+    let unit = first_unit + own;
+    let column = first_column;
+    let is_odd = own % 2 == 1;
     // Of the units `unit & !1` and the next, a thread has the words of one column; of one row, that of the even unit.
-    let (word_column, sends) = if const { ROWS == 2 } { (column + row % 2, true) } else { (column, !is_odd) };
+    let (word_column, sends) = if const { ROWS == 2 } { (column + own % 2, true) } else { (column, !is_odd) };
     let first_row = thread::block_idx_y() * p.subs * COLUMNS;
     let exists = |row: u32| unit < p.hidden && row < p.batch;
 
@@ -93,7 +92,7 @@ pub unsafe fn gates<
         // Both units' h of the word's column.
         let own_pair = |h: [f32; ROWS]| {
             let given = if const { ROWS == 1 } || is_odd { h[0] } else { h[ROWS - 1] };
-            let got = warp::warp_shuffle_xor(u32::MAX, given, const { 16 / ROWS as u32 }, warp::SIZE).0;
+            let got = warp::warp_shuffle_xor(u32::MAX, given, 1, warp::SIZE).0;
             if is_odd { [got, h[ROWS - 1]] } else { [h[0], got] }
         };
         let own_state = |sub: u32| (sub + of_turn) * COLUMNS * units + number;
@@ -124,13 +123,25 @@ pub unsafe fn gates<
 
         let (mut slot, mut sub, mut now) = (0, 0, 0);
         while now < p.steps {
-            if sub == 0 && p.ring.period != 0 && slot & (p.ring.period - 1) == 0 {
-                clean(p, (slot, now), span, |slot, sub| {
-                    if sends {
-                        send(exchange, word_at(slot, sub), POISON);
+            let poison = |slot: u32, sub: u32| {
+                if sends {
+                    send(exchange, word_at(slot, sub), POISON);
+                }
+            };
+            // Threads with two rows have no registers for it behind each step.
+            let poisons_behind = const { ROWS == 1 };
+            if poisons_behind {
+                if sub == 0 && p.ring.is_fence(slot) {
+                    thread::device_fence();
+                }
+            } else if sub == 0 {
+                p.ring.clean_at_once((slot, now), |free| {
+                    let mut sub = 0;
+                    while sub < p.subs {
+                        poison(free, sub);
+                        sub += span;
                     }
                 });
-                thread::device_fence();
             }
             // What does not depend on the products, before they are waited for.
             inputs.wait();
@@ -156,7 +167,7 @@ pub unsafe fn gates<
                 for part in 0..WARPS as usize {
                     let tiles = ((part * SPAN) as u32 + of_turn) * (TILES * 128) as u32
                         + gate as u32 * COLUMNS * units;
-                    parts[part] = get(sums, tiles + number);
+                    parts[part] = get(sums, tiles + place);
                 }
                 for j in 0..ROWS {
                     let sum = of_bias[gate] + total(|part| parts[part as usize][j]);
@@ -184,6 +195,9 @@ pub unsafe fn gates<
             }
             if p.subs == span && next_now < p.steps {
                 thread::arrive_named(SENT, THREADS);
+            }
+            if let (true, Some(free)) = (poisons_behind, p.ring.freed(slot, now)) {
+                poison(free, sub);
             }
             set(of_h, own_state(sub), next_h);
             if is_lstm {

@@ -19,9 +19,9 @@
 
 use super::gates::{OWNERS, gates, rows_of};
 use super::inputs;
-use super::multiply::multiply;
+use super::multiply::{Held, first_chunk, multiply};
 use super::{Sequence, WARPS, units};
-use crate::recurrent::exchange::COLUMNS;
+use crate::recurrent::exchange::{CHUNK, COLUMNS};
 use crate::recurrent::slices::rest_bytes;
 use crate::recurrent::weights::Corner;
 use crate::recurrent::{GRU, has};
@@ -29,13 +29,19 @@ use cuda_std::prelude::*;
 use cuda_std::warpgroup;
 
 /// The barrier at which sums are there.
-pub(super) const FULL: u32 = 1;
+pub(in crate::recurrent) const FULL: u32 = 1;
 /// The barrier at which sums have been read.
-pub(super) const EMPTY: u32 = 2;
+pub(in crate::recurrent) const EMPTY: u32 = 2;
 /// The barrier of those who do gates, at which gx is there.
-pub(super) const FETCHED: u32 = 3;
+pub(in crate::recurrent) const FETCHED: u32 = 3;
 /// The barrier at which the block's own h has been sent.
-pub(super) const SENT: u32 = 4;
+pub(in crate::recurrent) const SENT: u32 = 4;
+
+/// The same barrier of a set of threads that do gates.
+#[inline(always)]
+pub(in crate::recurrent) fn of_set(barrier: u32, set: u32) -> u32 {
+    barrier + 4 * set
+}
 
 /// Registers of a thread that multiplies, and of one that does gates, where they are dealt out: a block of 384 threads has 168 each.
 const MANY_REGISTERS: u32 = 208;
@@ -43,7 +49,7 @@ const MANY_REGISTERS: u32 = 208;
 const FEW_REGISTERS: u32 = 88;
 
 /// Threads of a block.
-pub(super) const THREADS: u32 = WARPS * warp::SIZE + OWNERS;
+pub(in crate::recurrent) const THREADS: u32 = WARPS * warp::SIZE + OWNERS;
 
 /// What an instance is made of.
 #[derive(Clone, Copy, Debug)]
@@ -144,15 +150,15 @@ unsafe fn run<
             }
             let corner = Corner {
                 unit: thread::block_idx_x() * form.units(),
-                k: warp::warp_id() * PAIRS as u32 * crate::recurrent::exchange::CHUNK,
+                k: first_chunk::<PAIRS, 1>() * CHUNK,
                 hidden: p.hidden,
                 columns: p.hidden,
                 weight_row: p.weight_row,
             };
-            let exchange = of.exchange;
-            multiply::<T, GATES, TILES, PAIRS, HELD, ROUND, SPAN>(
-                weight, corner, exchange, fault, &p, layout,
-            );
+            let of_row = |row, pair| corner.pack(const { units(GATES, TILES) }, row, pair);
+            let all = corner.has(form.units(), const { PAIRS as u32 * CHUNK });
+            let load = || Held::<HELD>::load::<T, TILES, PAIRS>(weight, of_row, all, layout.weights);
+            multiply::<T, TILES, PAIRS, HELD, ROUND, SPAN, 1>(load, of.exchange, fault, &p, layout.patience);
         } else {
             if const { GROWS } {
                 warpgroup::shrink_registers::<FEW_REGISTERS>();

@@ -17,9 +17,9 @@
 mod floats;
 mod fused;
 mod gates;
-mod halves;
+pub(super) mod halves;
 mod inputs;
-mod multiply;
+pub(super) mod multiply;
 
 pub use floats::*;
 pub use fused::*;
@@ -69,27 +69,4 @@ pub(in crate::recurrent) fn total(part: impl Fn(u32) -> f32) -> f32 {
     const { assert!(WARPS == 8) };
     let two = |i: u32| part(i) + part(i + 1);
     (two(0) + two(2)) + (two(4) + two(6))
-}
-
-/// Has the thread's words poisoned, by `poison(slot, sub)` for every `span`-th sub-batch, of the slots that became free in the last period: those up to two
-/// before `slot`. Whoever has received all of the slot before has seen all blocks past the one before that.
-#[inline(always)]
-pub(in crate::recurrent) fn clean(
-    p: &Sequence,
-    (slot, step): (u32, u32),
-    span: u32,
-    poison: impl Fn(u32, u32),
-) {
-    let mut back = 2;
-    while back < p.ring.period + 2 {
-        let free = if slot >= back { slot - back } else { slot + p.ring.slots - back };
-        let mut sub = 0;
-        while sub < p.subs {
-            if step >= back {
-                poison(free, sub);
-            }
-            sub += span;
-        }
-        back += 1;
-    }
 }

@@ -5,7 +5,8 @@ use super::{
 };
 use crate::recurrent::exchange::{CHUNK, CHUNK_WORDS, COLUMNS, POISON, send, word};
 use crate::recurrent::math::step;
-use crate::recurrent::persistent::{Sequence, clean};
+use crate::recurrent::persistent::Sequence;
+use crate::recurrent::persistent::multiply::place_of;
 use crate::recurrent::{GRU, has};
 use cuda_std::bits;
 use cuda_std::prelude::*;
@@ -43,14 +44,14 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const KEEPS: bool>(
 ) {
     let is_lstm = const { GATES != GRU };
     let Operands { b_ih, b_hh, h0, c0, lengths, y, h_n, c_n, gx, gh, cells, exchange } = of;
-    // An accumulator has, for each lane = unit·4 + pair of rows, two rows of the unit and two of the one eight behind.
+    // Threads of neighbouring units are neighbours, so that what they send and write lies side by side.
     let number = thread::thread_idx_x() - WARPS as u32 * warp::SIZE;
-    let (odd, below, pair, of_eight) = (number % 2, number / 2 % 2, number / 4 % 4, number / 16);
-    let (unit, column) = (thread::block_idx_x() * FUSED_UNITS + below * 8 + of_eight, 2 * pair + odd);
+    let (own, column) = (number % FUSED_UNITS, number / FUSED_UNITS);
+    let (unit, place) = (thread::block_idx_x() * FUSED_UNITS + own, place_of(own, column));
     let row = thread::block_idx_y() * COLUMNS + column;
     let exists = unit < p.hidden && row < p.batch;
     // Of the units `unit & !1` and the next, a thread of the even one has the word.
-    let is_odd = of_eight % 2 == 1;
+    let is_odd = own % 2 == 1;
     // SAFETY: the caller's contract. State is a thread's own; sums are read behind a barrier that those who wrote them arrived at, and written
     // again behind another.
     unsafe {
@@ -80,19 +81,13 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const KEEPS: bool>(
             numbers: Shared::dynamic(first, count),
             words: Shared::dynamic(first, count / 2),
             number,
-            at: column * FUSED_UNITS + below * 8 + of_eight,
             gx,
             gh,
             cells,
         };
         let (mut slot, mut now) = (0, 0);
         while now < p.steps {
-            if p.ring.period != 0 && slot & (p.ring.period - 1) == 0 {
-                clean(p, (slot, now), 1, |slot, _| {
-                    if !is_odd {
-                        send(exchange, word_at(slot), POISON);
-                    }
-                });
+            if p.ring.is_fence(slot) {
                 thread::device_fence();
             }
             // What does not depend on h, before it is waited for.
@@ -100,12 +95,12 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const KEEPS: bool>(
             if const { KEEPS } && now > 0 {
                 kept.write(p, now - 1);
             }
-            let of_x = totals::<GATES>(form.sums_of_x(now), number, of_x_bias);
+            let of_x = totals::<GATES>(form.sums_of_x(now), place, of_x_bias);
             let time = if p.reverse == 0 { now } else { p.steps - 1 - now };
             let is_active = (time as i32) < length;
 
             thread::sync_named(FULL, THREADS);
-            let of_h = totals::<GATES>(sums_of_h, number, of_h_bias);
+            let of_h = totals::<GATES>(sums_of_h, place, of_h_bias);
             let (next_h, next_c) = step::<GATES>(of_x, of_h, h, c);
             // Computed in either case: behind a branch, one would wait for the other.
             let next_h = f32::from_bits(bits::pinned(next_h.to_bits()));
@@ -114,6 +109,7 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const KEEPS: bool>(
             if is_active {
                 (h, c) = (next_h, next_c);
             }
+            let freed = p.ring.freed(slot, now);
             slot = if slot + 1 == p.ring.slots { 0 } else { slot + 1 };
             now += 1;
             let other = of_other(h);
@@ -122,6 +118,9 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const KEEPS: bool>(
                     send(exchange, word_at(slot), word::<T>(h, other));
                 }
                 thread::arrive_named(SENT, THREADS);
+            }
+            if let (false, Some(free)) = (is_odd, freed) {
+                send(exchange, word_at(free), POISON);
             }
             let other = if is_active { other } else { 0.0 };
             let at = i64::from(row) * p.y_row + i64::from(time) * p.y_time + i64::from(unit);
@@ -151,10 +150,8 @@ struct Kept<T, const GATES: usize> {
     numbers: Shared<T>,
     /// The same, by words.
     words: Shared<u32>,
-    /// Among the threads that do gates.
+    /// Among the threads that do gates: where the thread's own are, too.
     number: u32,
-    /// Where the thread's own are.
-    at: u32,
     gx: GlobalMut<T>,
     gh: GlobalMut<T>,
     cells: GlobalMut<T>,
@@ -170,11 +167,11 @@ impl<T: Half, const GATES: usize> Kept<T, GATES> {
         // SAFETY: the caller's contract.
         unsafe {
             for gate in 0..GATES {
-                self.numbers.set(gate as u32 * OWNERS + self.at, T::from_f32(of_x[gate]));
-                self.numbers.set((GATES + gate) as u32 * OWNERS + self.at, T::from_f32(of_h[gate]));
+                self.numbers.set(gate as u32 * OWNERS + self.number, T::from_f32(of_x[gate]));
+                self.numbers.set((GATES + gate) as u32 * OWNERS + self.number, T::from_f32(of_h[gate]));
             }
             if const { GATES != GRU } {
-                self.numbers.set(2 * GATES as u32 * OWNERS + self.at, T::from_f32(c));
+                self.numbers.set(2 * GATES as u32 * OWNERS + self.number, T::from_f32(c));
             }
         }
     }
@@ -216,7 +213,7 @@ impl<T: Half, const GATES: usize> Kept<T, GATES> {
 /// What the thread of the unit's neighbour gives. All lanes call.
 #[inline(always)]
 fn of_other(value: f32) -> f32 {
-    warp::warp_shuffle_xor(u32::MAX, value, 16, warp::SIZE).0
+    warp::warp_shuffle_xor(u32::MAX, value, 1, warp::SIZE).0
 }
 
 /// A unit's biases, zeros where there are none.

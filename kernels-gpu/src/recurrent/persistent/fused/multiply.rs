@@ -1,7 +1,8 @@
 //! What the warps that multiply do: of each step, the product of h as it comes, and of the next step that of x.
 
-use super::{BEGUN, FULL, Factors, Fused, FusedForm, Layout, OF_X, SENT, THREADS, WARPS};
+use super::{BEGUN, FULL, FUSED_UNITS, Factors, Fused, FusedForm, Layout, OF_X, SENT, THREADS, WARPS};
 use crate::recurrent::exchange::{CHUNK, CHUNK_WORDS, COLUMNS, ask, receive_or_report};
+use crate::recurrent::persistent::multiply::place_of_lane;
 use crate::recurrent::slices::Slices;
 use crate::recurrent::weights::Corner;
 use cuda_std::async_copy;
@@ -93,7 +94,9 @@ impl<'a, T: Half, const PAIRS: usize> Inputs<'a, T, PAIRS> {
 #[inline(always)]
 unsafe fn leave<const GATES: usize>(sums: [[f32; 4]; GATES], to: Shared<f32>) {
     for gate in 0..GATES {
-        let at = ((warp::warp_id() * GATES as u32 + gate as u32) * warp::SIZE + warp::lane_id()) * 4;
+        let at = ((warp::warp_id() * GATES as u32 + gate as u32) * warp::SIZE
+            + place_of_lane(warp::lane_id()))
+            * 4;
         // SAFETY: the caller's contract.
         unsafe { to.set_pack(at, sums[gate].map(f32::to_bits)) };
     }
@@ -127,10 +130,18 @@ pub(super) unsafe fn multiply<
             of_patience.set(warp::warp_id(), ring.patience);
         }
         warp::sync_warp(u32::MAX);
-        let w_ih =
-            Slices::<HELD_OF_X, WARPS>::load::<T, GATES, GATES, PAIRS>(w_ih, corner_of_x, layout.weights);
+        let has_all = |of: Corner| of.has(FUSED_UNITS, const { PAIRS as u32 * CHUNK });
+        let of_x = |row, pair| corner_of_x.pack(FUSED_UNITS, row, pair);
+        let w_ih = Slices::<HELD_OF_X, WARPS>::load::<T, GATES, PAIRS>(
+            w_ih,
+            of_x,
+            has_all(corner_of_x),
+            layout.weights,
+        );
         // All in registers.
-        let w_hh = Slices::<HELD, WARPS>::load::<T, GATES, GATES, PAIRS>(w_hh, corner_of_h, layout.patience);
+        let of_h = |row, pair| corner_of_h.pack(FUSED_UNITS, row, pair);
+        let w_hh =
+            Slices::<HELD, WARPS>::load::<T, GATES, PAIRS>(w_hh, of_h, has_all(corner_of_h), layout.patience);
         // What is ahead poisons the exchange, and has left weights alone.
         dependent::begin();
         thread::arrive_named(BEGUN, THREADS);
@@ -148,7 +159,7 @@ pub(super) unsafe fn multiply<
         thread::arrive_named(OF_X, THREADS);
         inputs.fetch(AHEAD, buffer);
         loop {
-            if ring.period != 0 && slot & (ring.period - 1) == 0 {
+            if ring.is_fence(slot) {
                 // See `Ring`: who has read a slot fences before it may be written again.
                 thread::device_fence();
             }
