@@ -192,7 +192,7 @@ on_each_device! {
         if !device.is_cuda() {
             return Ok(());
         }
-        for (i, kind) in [RecurrentKind::Gru, RecurrentKind::Lstm].into_iter().enumerate() {
+        for (i, kind) in KINDS.into_iter().enumerate() {
             for extents in [[260, 20, 16, 640], [70, 64, 32, 1024], [140, 8, 8, 900], [300, 40, 16, 512]] {
                 let shape = Shape::new(kind, [DType::F16, DType::BF16][i], extents);
                 let network = Network::random(device, Shape { lengths: extents[0] == 140, ..shape }, i as u64)?;
@@ -209,7 +209,10 @@ on_each_device! {
                     [("dw_ih", [&got.dw_ih, &again.dw_ih, &want.dw_ih]), ("dw_hh", [&got.dw_hh, &again.dw_hh, &want.dw_hh])]
                 });
                 let states = [("dx", [&got.dx, &again.dx, &want.dx]), ("dh0", [&got.dh0, &again.dh0, &want.dh0])];
-                for (name, [got, again, want]) in states.into_iter().chain(of_layers) {
+                let cells = [&got.dc0, &again.dc0, &want.dc0].map(Option::as_ref);
+                let cells = if let [Some(got), Some(again), Some(want)] = cells { Some(("dc0", [got, again, want])) } else { None };
+                assert_eq!(cells.is_some(), kind == RecurrentKind::Lstm);
+                for (name, [got, again, want]) in states.into_iter().chain(cells).chain(of_layers) {
                     let what = format!("{name} of {shape:?}");
                     let want = want.to_f64()?;
                     // Both are rounded, in each step.

@@ -41,6 +41,18 @@ pub struct Ring {
 plain_parameter!(Ring);
 
 impl Ring {
+    /// The slot of the step behind that of `slot`.
+    #[inline(always)]
+    pub fn after(&self, slot: u32) -> u32 {
+        if slot + 1 == self.slots { 0 } else { slot + 1 }
+    }
+
+    /// The slot of so many steps before; of fewer slots than that there is no such one.
+    #[inline(always)]
+    fn before(&self, slot: u32, steps: u32) -> u32 {
+        if slot >= steps { slot - steps } else { (slot + self.slots).wrapping_sub(steps) }
+    }
+
     /// Whether threads fence at a step whose slot it is.
     #[inline(always)]
     pub fn is_fence(&self, slot: u32) -> bool {
@@ -51,8 +63,7 @@ impl Ring {
     /// step before has seen all blocks past it.
     #[inline(always)]
     pub fn freed(&self, slot: u32, step: u32) -> Option<u32> {
-        // Of a single slot there is no such one.
-        let free = if slot >= 2 { slot - 2 } else { (slot + self.slots).wrapping_sub(2) };
+        let free = self.before(slot, 2);
         if self.period != 0 && step >= 2 { Some(free) } else { None }
     }
 
@@ -63,7 +74,7 @@ impl Ring {
             let mut back = 2;
             while back < self.period + 2 {
                 if step >= back {
-                    poison(if slot >= back { slot - back } else { slot + self.slots - back });
+                    poison(self.before(slot, back));
                 }
                 back += 1;
             }

@@ -160,18 +160,28 @@ impl SpreadBack {
         }
     }
 
-    fn half<A>(kernel: &Kernel<A>, cluster: usize) -> SpreadBack {
-        let [gates, pairs, held] = ["GATES", "PAIRS", "HELD"].map(|name| kernel.constant(name));
-        let form = HalfBackForm { gates, cluster, pairs, held };
-        let shared_bytes = Box::new(move |subs| form.shared_bytes(subs));
+    /// `shared_bytes([gates, pairs, held], subs)` is what a block takes.
+    fn new<A>(
+        kernel: &Kernel<A>,
+        cluster: usize,
+        shared_bytes: impl Fn([usize; 3], u32) -> u32 + 'static,
+    ) -> SpreadBack {
+        let constants = ["GATES", "PAIRS", "HELD"].map(|name| kernel.constant(name));
+        let [gates, pairs, _] = constants;
+        let shared_bytes = Box::new(move |subs| shared_bytes(constants, subs));
         SpreadBack { gates, cluster, chunks: cluster * pairs * WARPS as usize, shared_bytes }
     }
 
+    fn half<A>(kernel: &Kernel<A>, cluster: usize) -> SpreadBack {
+        SpreadBack::new(kernel, cluster, move |[gates, pairs, held], subs| {
+            HalfBackForm { gates, cluster, pairs, held }.shared_bytes(subs)
+        })
+    }
+
     fn float<A>(kernel: &Kernel<A>) -> SpreadBack {
-        let [gates, pairs, held] = ["GATES", "PAIRS", "HELD"].map(|name| kernel.constant(name));
-        let form = FloatBackForm { gates, pairs, held };
-        let shared_bytes = Box::new(move |subs| form.shared_bytes(subs));
-        SpreadBack { gates, cluster: 1, chunks: pairs * WARPS as usize, shared_bytes }
+        SpreadBack::new(kernel, 1, |[gates, pairs, held], subs| {
+            FloatBackForm { gates, pairs, held }.shared_bytes(subs)
+        })
     }
 }
 

@@ -99,6 +99,12 @@ fn owned_back(hidden: usize, dtype: DType) -> usize {
     hidden.next_multiple_of(chunk_back(dtype).max(UNITS_BACK as usize))
 }
 
+/// Whether a kernel for the gradient has room for the weights.
+fn has_room_back(problem: &Problem, of: &SpreadBack) -> bool {
+    let Problem { kind, dtype, hidden, .. } = *problem;
+    of.gates == kind.gates() && kind.gates() * owned_back(hidden, dtype) / chunk_back(dtype) <= of.chunks
+}
+
 /// What the device has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
@@ -307,15 +313,11 @@ impl Plan {
 
     /// The gradient: several blocks hold the weights, and wait for one another.
     fn persistent_back(problem: &Problem, target: Target) -> Plan {
-        let Problem { kind, dtype, hidden, .. } = *problem;
-        if let Some(reason) = not_spread(hidden, dtype) {
+        if let Some(reason) = not_spread(problem.hidden, problem.dtype) {
             return Plan::steps(reason);
         }
-        let chunks = kind.gates() * owned_back(hidden, dtype) / chunk_back(dtype);
-        let forms = SpreadBack::all(dtype);
-        let serves = |of: &SpreadBack| {
-            of.gates == kind.gates() && chunks <= of.chunks && (target.warpgroups || of.cluster == 1)
-        };
+        let forms = SpreadBack::all(problem.dtype);
+        let serves = |of: &SpreadBack| has_room_back(problem, of) && (target.warpgroups || of.cluster == 1);
         let serving = forms.iter().enumerate().filter(|(_, of)| serves(of));
         // The fewest columns; of as many, the fewest of a block.
         let Some((index, of)) = serving.min_by_key(|(_, of)| (of.chunks, of.chunks / of.cluster)) else {
@@ -339,11 +341,8 @@ impl Plan {
     /// The gradient, one for each kernel that has room for the weights.
     #[cfg(test)]
     pub(super) fn all_spread_back(problem: &Problem, target: Target) -> Vec<Plan> {
-        let Problem { kind, dtype, hidden, .. } = *problem;
-        let chunks = kind.gates() * owned_back(hidden, dtype) / chunk_back(dtype);
-        let forms = SpreadBack::all(dtype);
-        let fits = |of: &SpreadBack| of.gates == kind.gates() && chunks <= of.chunks;
-        let fitting = forms.iter().enumerate().filter(|(_, of)| fits(of));
+        let forms = SpreadBack::all(problem.dtype);
+        let fitting = forms.iter().enumerate().filter(|(_, of)| has_room_back(problem, of));
         fitting.map(|(index, of)| Plan::of_spread_back(problem, target, index, of)).collect()
     }
 

@@ -291,7 +291,6 @@ pub unsafe fn sequence_f32<
             ask::<ROUND>(exchange, |i| pack_of(slot, sub, round * ROUND + i), packs - round * ROUND)
         };
         let mut asked = not_yet::<ROUND>();
-        let after = |slot: u32| if slot + 1 == p.ring.slots { 0 } else { slot + 1 };
         while step_index < p.steps {
             if sub == 0 && p.ring.is_fence(slot) {
                 thread::device_fence();
@@ -340,7 +339,7 @@ pub unsafe fn sequence_f32<
             }
             // The next sub-batch's h was sent before this one's: its way is behind the gates.
             let next_sub = if sub + 1 == p.subs { 0 } else { sub + 1 };
-            let next_slot = if next_sub == 0 { after(slot) } else { slot };
+            let next_slot = if next_sub == 0 { p.ring.after(slot) } else { slot };
             if const { is_early(PAIRS) } {
                 asked = ask(next_slot, next_sub, 0);
             }
@@ -376,7 +375,7 @@ pub unsafe fn sequence_f32<
                 let next = warp::warp_shuffle_xor(u32::MAX, next_h, 1, warp::SIZE).0;
                 let last = step_index + 1 == p.steps;
                 if !last {
-                    let at = own_word_at(after(slot), sub);
+                    let at = own_word_at(p.ring.after(slot), sub);
                     send(exchange, at, word_of(next_h, next));
                 }
                 if let Some(free) = p.ring.freed(slot, step_index) {

@@ -43,13 +43,12 @@ pub unsafe fn gates<
     // Threads of neighbouring units are neighbours, so that what they send and write lies side by side.
     let me = thread::thread_idx_x() - WARPS * warp::SIZE;
     let span = SPAN as u32;
-    let (own, first_column) = (me % units, me / units * ROWS as u32);
-    let (of_turn, of_sub) = (first_column / COLUMNS, first_column % COLUMNS);
+    let (own, column) = (me % units, me / units * ROWS as u32);
+    let (of_turn, of_sub) = (column / COLUMNS, column % COLUMNS);
     let number = of_sub * units + own * ROWS as u32;
     let place = own / 16 * 128 + place_of(own % 16, of_sub);
     let first_unit = thread::block_idx_x() * units;
     let unit = first_unit + own;
-    let column = first_column;
     let is_odd = own % 2 == 1;
     // Of the units `unit & !1` and the next, a thread has the words of one column; of one row, that of the even unit.
     let (word_column, sends) = if const { ROWS == 2 } { (column + own % 2, true) } else { (column, !is_odd) };
@@ -189,7 +188,7 @@ pub unsafe fn gates<
                 }
             }
             let [low, high] = own_pair(next_h);
-            let next_slot = if slot + 1 == p.ring.slots { 0 } else { slot + 1 };
+            let next_slot = p.ring.after(slot);
             if sends && now + 1 != p.steps {
                 send(exchange, word_at(next_slot, sub), word::<T>(low, high));
             }

@@ -24,7 +24,7 @@ impl At {
         if sub + (SPAN as u32) < p.subs {
             return At { sub: sub + SPAN as u32, ..self };
         }
-        At { slot: if slot + 1 == p.ring.slots { 0 } else { slot + 1 }, sub: 0, step: step + 1 }
+        At { slot: p.ring.after(slot), sub: 0, step: step + 1 }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Floor of a step: each block reads its group's dgh from L2.
 
-use super::{OWNERS, UNITS_BACK, operands};
+use super::{OWNERS, UNITS_BACK, gate_of, operands};
 use crate::recurrent::exchange::{CHUNK_WORDS, COLUMNS, POISON, ask, receive_or_report, send, word_of};
 use crate::recurrent::math::Factors;
 use crate::recurrent::persistent::{AHEAD, Sequence, WARPS, pitch, total};
@@ -187,17 +187,11 @@ pub unsafe fn sequence_back_f32<T: Words, const GATES: usize, const PAIRS: usize
         }
         // Last: what comes before is done with its registers.
         let first_chunk = warp * PAIRS as u32;
-        // A pair's gate and the lane's first column of it, and whether there is one: a warp's chunks go beyond the last.
+        // A pair's gate and the lane's first column of it, and whether there is one.
         let column_of = |pair: usize| {
-            let chunk = first_chunk + pair as u32;
-            let (mut gate, mut of_gate) = (0, chunk);
-            for _ in 1..GATES {
-                if of_gate >= chunks {
-                    (gate, of_gate) = (gate + 1, of_gate - chunks);
-                }
-            }
-            let k = of_gate * WORDS + lane % 4 * 4;
-            (gate, k, (chunk < GATES as u32 * chunks) & (k < p.hidden))
+            let (gate, chunk, exists) = gate_of::<GATES>(first_chunk + pair as u32, chunks);
+            let k = chunk * WORDS + lane % 4 * 4;
+            (gate, k, exists & (k < p.hidden))
         };
         let unit_of = |lower: usize| block * UNITS_BACK + lower as u32 * 8 + lane / 4;
         let pair_of = |_: usize, pair: usize| {
@@ -266,7 +260,7 @@ pub unsafe fn sequence_back_f32<T: Words, const GATES: usize, const PAIRS: usize
             sums.set(of_warp + 8, product[2]);
             sums.set(of_warp + pitch + 8, product[3]);
             let next_sub = if sub + 1 == p.subs { 0 } else { sub + 1 };
-            let next_slot = if slot + 1 == p.ring.slots { 0 } else { slot + 1 };
+            let next_slot = p.ring.after(slot);
             thread::sync_threads();
 
             if owns {

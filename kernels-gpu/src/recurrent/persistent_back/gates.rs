@@ -134,7 +134,7 @@ pub unsafe fn gates<T: Half, const GATES: usize, const CLUSTER: usize>(
                 turn += 1;
             }
             let mut dh = before + product;
-            let next_slot = if slot + 1 == p.ring.slots { 0 } else { slot + 1 };
+            let next_slot = p.ring.after(slot);
             if back < p.steps {
                 let slopes = factors.slopes::<GATES>((dh + of_unit.dy, dc));
                 dh = if is_active { slopes.dh } else { dh };

@@ -11,7 +11,7 @@
 
 use super::gates::gates;
 use super::inputs;
-use super::{OWNERS, Operands, UNITS_BACK};
+use super::{OWNERS, Operands, UNITS_BACK, gate_of};
 use crate::recurrent::GRU;
 use crate::recurrent::exchange::{CHUNK, COLUMNS, POISON};
 use crate::recurrent::persistent::multiply::{Held, first_chunk, multiply};
@@ -93,14 +93,7 @@ impl Place {
     /// The element at which the lane's eight columns of a pair begin in a row, and whether they exist; the weights' first element where not.
     #[inline(always)]
     fn pack<const GATES: usize>(self, row: u32, pair: usize) -> (usize, bool) {
-        let (mut gate, mut chunk) = (0, self.first_chunk + pair as u32);
-        // Chunks of a warp go beyond the last.
-        let exists = chunk < GATES as u32 * self.chunks;
-        for _ in 1..GATES {
-            if chunk >= self.chunks {
-                (gate, chunk) = (gate + 1, chunk - self.chunks);
-            }
-        }
+        let (gate, chunk, exists) = gate_of::<GATES>(self.first_chunk + pair as u32, self.chunks);
         let (k, unit) = (chunk * CHUNK + warp::lane_id() % 4 * 8, self.unit + row);
         let exists = exists & (k < self.hidden) & (unit < self.hidden);
         let at = (gate * self.hidden + unit) as usize * self.weight_row as usize + k as usize;

@@ -33,6 +33,18 @@ const fn operands(gates: usize) -> u32 {
     2 * gates as u32 + 2
 }
 
+/// The gate of a chunk among those of all gates, `chunks` each, which of them it is there, and whether there is one: a warp's chunks go beyond the last.
+#[inline(always)]
+fn gate_of<const GATES: usize>(chunk: u32, chunks: u32) -> (u32, u32, bool) {
+    let (mut gate, mut of_gate) = (0, chunk);
+    for _ in 1..GATES {
+        if of_gate >= chunks {
+            (gate, of_gate) = (gate + 1, of_gate - chunks);
+        }
+    }
+    (gate, of_gate, chunk < GATES as u32 * chunks)
+}
+
 /// The operands of a walk.
 struct Operands<T> {
     gx: Global<T>,

@@ -110,7 +110,7 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const KEEPS: bool>(
                 (h, c) = (next_h, next_c);
             }
             let freed = p.ring.freed(slot, now);
-            slot = if slot + 1 == p.ring.slots { 0 } else { slot + 1 };
+            slot = p.ring.after(slot);
             now += 1;
             let other = of_other(h);
             if now != p.steps {

@@ -167,7 +167,7 @@ pub(super) unsafe fn multiply<
             let h = receive_or_report(exchange, at, asked, step, of_patience, fault);
             leave(w_hh.times::<T, GATES, PAIRS>(h), sums_of_h);
             thread::arrive_named(FULL, THREADS);
-            slot = if slot + 1 == ring.slots { 0 } else { slot + 1 };
+            slot = ring.after(slot);
             step += 1;
             if step == steps {
                 break;
