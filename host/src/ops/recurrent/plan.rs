@@ -236,7 +236,7 @@ impl Plan {
 
     /// Several blocks hold both weights, and wait for one another.
     fn fused(problem: &Problem, target: Target) -> Plan {
-        let Problem { kind, dtype, steps, batch, hidden, input, .. } = *problem;
+        let Problem { kind, dtype, steps, hidden, input, .. } = *problem;
         if dtype == DType::F32 {
             return Plan::steps("of f32 the input's product is one of all steps");
         }
@@ -258,7 +258,7 @@ impl Plan {
         let chunks = (blocks * units).max(of.columns()).div_ceil(CHUNK as usize);
         let words = chunks * CHUNK_WORDS as usize;
         let plan = Plan { choice: Choice::Fused, index, units, blocks, words, ..Plan::steps("") };
-        let plan = plan.spread(batch, steps, target, |subs| subs, |_| of.shared_bytes());
+        let plan = plan.spread(problem, steps, target, |subs| subs, |_| of.shared_bytes());
         if plan.subs > 1 { Plan::steps("a batch so large keeps tensor cores busy with h") } else { plan }
     }
 
@@ -293,13 +293,13 @@ impl Plan {
 
     /// With a kernel, by its place among those of the type.
     fn of_spread(problem: &Problem, target: Target, index: usize, of: &Spread) -> Plan {
-        let Problem { steps, batch, hidden, .. } = *problem;
+        let Problem { steps, hidden, .. } = *problem;
         let (units, blocks) = (of.units, of.blocks(hidden));
         // What blocks own, and what they read: zeros beyond the units.
         let chunks = (blocks * units).max(of.columns()).div_ceil(CHUNK as usize);
         let words = chunks * of.parts * CHUNK_WORDS as usize;
         let plan = Plan { choice: Choice::Persistent, index, units, blocks, words, ..Plan::steps("") };
-        plan.spread(batch, steps, target, |subs| subs.next_multiple_of(of.span), &of.shared_bytes)
+        plan.spread(problem, steps, target, |subs| subs.next_multiple_of(of.span), &of.shared_bytes)
     }
 
     /// One for each kernel that has room for the weights.
@@ -328,14 +328,14 @@ impl Plan {
 
     /// The gradient, with a kernel, by its place among those of the type.
     fn of_spread_back(problem: &Problem, target: Target, index: usize, of: &SpreadBack) -> Plan {
-        let Problem { dtype, steps, batch, hidden, .. } = *problem;
+        let Problem { dtype, steps, hidden, .. } = *problem;
         let (blocks, units) = (owned_back(hidden, dtype) / UNITS_BACK as usize, UNITS_BACK as usize);
         // Beyond the columns that blocks own there are zeros.
         let (cluster, words) = (of.cluster, of.chunks * CHUNK_WORDS as usize);
         let plan =
             Plan { choice: Choice::Persistent, index, units, blocks, cluster, words, ..Plan::steps("") };
         // What comes to the initial state is received, too. A cluster's blocks have a set of threads for every second sub-batch.
-        plan.spread(batch, steps + 1, target, |subs| subs.max(cluster), &of.shared_bytes)
+        plan.spread(problem, steps + 1, target, |subs| subs.max(cluster), &of.shared_bytes)
     }
 
     /// The gradient, one for each kernel that has room for the weights.
@@ -379,13 +379,13 @@ impl Plan {
     /// Deals the batch to groups of its blocks, `round(least)` sub-batches each, for so many slots.
     fn spread(
         self,
-        batch: usize,
+        problem: &Problem,
         steps: usize,
         target: Target,
         round: impl Fn(usize) -> usize,
         shared_bytes: impl Fn(u32) -> u32,
     ) -> Plan {
-        let Plan { blocks, words, .. } = self;
+        let (Plan { blocks, words, .. }, batch) = (self, problem.batch);
         if blocks > target.multiprocessors {
             return Plan::steps("the GPU has too few multiprocessors for the recurrent weights");
         }
@@ -395,10 +395,17 @@ impl Plan {
         if subs > MOST_SUBS || shared_bytes > target.shared_bytes {
             return Plan::steps("a batch so large keeps the GPU busy with the product of each step");
         }
-        let groups = all.div_ceil(subs);
+        let mut rows = subs * COLUMNS as usize;
+        // Fewer rows are less to wait for, where there are multiprocessors for more groups.
+        if subs == 1 && self.choice == Choice::Persistent && problem.dtype != DType::F32 {
+            while rows > 1 && blocks * batch.div_ceil(rows / 2) <= target.multiprocessors {
+                rows /= 2;
+            }
+        }
+        let groups = batch.div_ceil(rows).max(1);
         let most = (EXCHANGE_BYTES / (groups * subs * words * 4)).clamp(SLOTS[0], SLOTS[1]);
         let slots = if steps <= most { steps.max(1) } else { 1 << most.ilog2() };
-        Plan { groups, rows: subs * COLUMNS as usize, subs, slots, shared_bytes, ..self }
+        Plan { groups, rows, subs, slots, shared_bytes, ..self }
     }
 
     /// Steps after which slots are poisoned again; 0 where each is used once.
@@ -429,14 +436,15 @@ impl fmt::Display for Plan {
                 )
             }
             Choice::Persistent | Choice::Fused => {
-                let Plan { units, blocks, cluster, groups, subs, slots, shared_bytes, .. } = self;
+                let Plan { units, blocks, cluster, groups, rows, subs, slots, shared_bytes, .. } = self;
                 write!(
                     f,
                     "one launch of {} blocks{}{}: {groups} groups of {blocks} blocks with {units} units each, \
-                     {subs} times 8 rows a group, {slots} slots of exchange, {shared_bytes} bytes of shared memory",
+                     {subs} times {} rows a group, {slots} slots of exchange, {shared_bytes} bytes of shared memory",
                     groups * blocks,
                     if *cluster > 1 { " in pairs" } else { "" },
-                    if self.choice == Choice::Fused { " with the input's product" } else { "" }
+                    if self.choice == Choice::Fused { " with the input's product" } else { "" },
+                    rows / subs,
                 )
             }
         }

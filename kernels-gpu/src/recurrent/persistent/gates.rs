@@ -51,9 +51,13 @@ pub unsafe fn gates<
     let unit = first_unit + own;
     let is_odd = own % 2 == 1;
     // Of the units `unit & !1` and the next, a thread has the words of one column; of one row, that of the even unit.
-    let (word_column, sends) = if const { ROWS == 2 } { (column + own % 2, true) } else { (column, !is_odd) };
-    let first_row = thread::block_idx_y() * p.subs * COLUMNS;
-    let exists = |row: u32| unit < p.hidden && row < p.batch;
+    let (word_column, has_word) =
+        if const { ROWS == 2 } { (column + own % 2, true) } else { (column, !is_odd) };
+    let sends = has_word && word_column < p.rows * span;
+    let row_of = |sub: u32, column: u32| {
+        let (row, exists) = p.row((sub, span), column);
+        (row, exists && unit < p.hidden)
+    };
 
     // SAFETY: the caller's contract. State is a thread's own; sums and gx are read behind a barrier that those who wrote
     // them arrived at, and written again behind another.
@@ -76,8 +80,8 @@ pub unsafe fn gates<
         }
         let mut i = me;
         while i < p.subs * COLUMNS {
-            let row = first_row + i;
-            let has = p.has & has::LENGTHS != 0 && row < p.batch;
+            let (row, exists) = p.row((0, p.subs), i);
+            let has = p.has & has::LENGTHS != 0 && exists;
             of_lengths.set(i, lengths.get_bits_if(has, row as usize, p.steps) as i32);
             i += OWNERS;
         }
@@ -100,9 +104,9 @@ pub unsafe fn gates<
         while sub < p.subs {
             let (mut h, mut c) = ([0.0; ROWS], [0.0; ROWS]);
             for j in 0..ROWS {
-                let row = first_row + sub * COLUMNS + column + j as u32;
+                let (row, exists) = row_of(sub, column + j as u32);
                 let of_state = |from: Global<T>, bit: u32| {
-                    T::from_bits(from.get_bits_if(exists(row) && p.has & bit != 0, state_at(row), 0)).to_f32()
+                    T::from_bits(from.get_bits_if(exists && p.has & bit != 0, state_at(row), 0)).to_f32()
                 };
                 h[j] = of_state(h0, has::H);
                 if is_lstm {
@@ -203,22 +207,22 @@ pub unsafe fn gates<
                 set(of_c, own_state(sub), next_c);
             }
             let [low, high] = own_pair(of_y);
-            let row = first_row + sub * COLUMNS + word_column;
+            let (row, exists) = row_of(sub, word_column);
             let at = i64::from(row) * p.y_row + i64::from(time) * p.y_time + i64::from(unit & !1);
             let mut pack = [0; 4];
             T::set_pair(&mut pack, 0, [low, high]);
-            y.set_4_if(sends && exists(row), at as usize, pack[0]);
+            y.set_4_if(sends && exists, at as usize, pack[0]);
             if const { KEEPS } {
                 for j in 0..ROWS {
-                    let row = first_row + sub * COLUMNS + column + j as u32;
+                    let (row, exists) = row_of(sub, column + j as u32);
                     let of_time = time as usize * p.batch as usize + row as usize;
                     for gate in 0..GATES {
                         let at = (of_time * GATES + gate) * p.hidden as usize + unit as usize;
-                        gh.set_if(exists(row), at, T::from_f32(of_hidden[j][gate]));
+                        gh.set_if(exists, at, T::from_f32(of_hidden[j][gate]));
                     }
                     if is_lstm {
                         let at = of_time * p.hidden as usize + unit as usize;
-                        cells.set_if(exists(row), at, T::from_f32(c[j]));
+                        cells.set_if(exists, at, T::from_f32(c[j]));
                     }
                 }
             }
@@ -233,8 +237,8 @@ pub unsafe fn gates<
             let h: [f32; ROWS] = get(of_h, own_state(sub));
             let c = if is_lstm { get(of_c, own_state(sub)) } else { [0.0; ROWS] };
             for j in 0..ROWS {
-                let row = first_row + sub * COLUMNS + column + j as u32;
-                if exists(row) {
+                let (row, exists) = row_of(sub, column + j as u32);
+                if exists {
                     h_n.set(state_at(row), T::from_f32(h[j]));
                     if is_lstm {
                         c_n.set(state_at(row), T::from_f32(c[j]));

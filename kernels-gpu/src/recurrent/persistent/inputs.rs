@@ -77,14 +77,13 @@ impl<'a, T: Half, const GATES: usize, const TILES: usize, const SPAN: usize>
         let (step, sub) = self.next;
         if step < p.steps {
             let time = if p.reverse == 0 { step } else { p.steps - 1 - step };
-            let first_row = (thread::block_idx_y() * p.subs + sub) * COLUMNS;
             let first_unit = thread::block_idx_x() * units;
+            let batch_row = |column: u32| p.row((sub, SPAN as u32), column);
             let from = |column: u32, gate: u32, unit: u32| {
-                let row = time as usize * p.batch as usize + (first_row + column) as usize;
+                let row = time as usize * p.batch as usize + batch_row(column).0 as usize;
                 (row * GATES + gate as usize) * p.hidden as usize + (first_unit + unit) as usize
             };
-            let exists =
-                |column: u32, unit: u32| first_unit + unit < p.hidden && first_row + column < p.batch;
+            let exists = |column: u32, unit: u32| first_unit + unit < p.hidden && batch_row(column).1;
             let to = |column: u32, gate: u32, unit: u32| Self::place(self.target, gate, column) + unit;
             // SAFETY: the caller's contract.
             unsafe {

@@ -5,7 +5,7 @@
 //!
 //! The batch is dealt to groups of blocks that never talk. A group's blocks own units of their own, and hold all rows of
 //! w_hh of these as A fragments, in registers and shared memory of eight warps, each a slice of the columns. A step goes
-//! by *sub-batches* of eight rows: h is received (`exchange`) straight into B fragments.
+//! by *sub-batches* of eight rows, or fewer where there are blocks enough: h is received (`exchange`) straight into B fragments.
 //!
 //! Rows of the batch beyond their length keep h, and have y 0. In reverse, the steps are taken from the last time to
 //! the first.
@@ -27,6 +27,7 @@ pub use halves::*;
 
 use super::exchange::Ring;
 use cuda_std::plain_parameter;
+use cuda_std::prelude::*;
 
 /// Warps of a block that multiply.
 pub const WARPS: u32 = 8;
@@ -45,6 +46,8 @@ pub struct Sequence {
     pub weight_row: u32,
     /// Sub-batches of a group.
     pub subs: u32,
+    /// Rows of a sub-batch: [`COLUMNS`](crate::recurrent::COLUMNS), or, of one sub-batch in 16 bits, a smaller power of two.
+    pub rows: u32,
     /// Whether the steps begin at the last time.
     pub reverse: u32,
     /// Bits of [`has`].
@@ -57,6 +60,23 @@ pub struct Sequence {
     pub ring: Ring,
 }
 plain_parameter!(Sequence);
+
+impl Sequence {
+    /// The row of the batch that a column of `span` sub-batches of the block's group is, from `sub` on, and whether there is one. Those of several
+    /// follow one another, as these have [`COLUMNS`](crate::recurrent::COLUMNS) each.
+    #[inline(always)]
+    pub(super) fn row(&self, (sub, span): (u32, u32), column: u32) -> (u32, bool) {
+        let row = (thread::block_idx_y() * self.subs + sub) * self.rows + column;
+        (row, (column < self.rows * span) & (row < self.batch))
+    }
+
+    /// The lane whose column this one has: beyond the rows of a sub-batch columns are those before again, which nobody looks at, and nothing more
+    /// is read for.
+    #[inline(always)]
+    pub(super) fn lane(&self) -> u32 {
+        warp::lane_id() & (self.rows * 4 - 1)
+    }
+}
 
 /// Hidden units of a block with so many tiles of 16 rows.
 pub(in crate::recurrent) const fn units(gates: usize, tiles: usize) -> u32 {

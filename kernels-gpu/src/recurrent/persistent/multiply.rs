@@ -89,7 +89,7 @@ impl<const TILES: usize, const PAIRS: usize, const HELD: usize, const SPAN: usiz
     #[inline(always)]
     fn pack_of(&self, at: At, of_turn: usize, pack: usize) -> usize {
         let group = at.slot * thread::grid_dim_y() + thread::block_idx_y();
-        let of_warp = first_chunk::<PAIRS, CLUSTER>() * CHUNK_WORDS + warp::lane_id() * 4;
+        let of_warp = first_chunk::<PAIRS, CLUSTER>() * CHUNK_WORDS + self.p.lane() * 4;
         let first = (group * self.p.subs + at.sub + of_turn as u32) * self.p.ring.words + of_warp;
         (bits::opaque(first) + pack as u32 * CHUNK_WORDS) as usize
     }

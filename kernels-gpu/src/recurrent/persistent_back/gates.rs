@@ -30,11 +30,12 @@ pub unsafe fn gates<T: Half, const GATES: usize, const CLUSTER: usize>(
     let (column, own) = (number / UNITS_BACK, number % UNITS_BACK);
     let unit = thread::block_idx_x() * UNITS_BACK + own;
     // Computed where it is needed: kept for behind the loop, it would be spilled.
-    let row_of =
-        |sub: u32| (thread::block_idx_y() * p.subs + sub) * COLUMNS + bits::opaque(number) / UNITS_BACK;
-    let exists = |row: u32| unit < p.hidden && row < p.batch;
+    let row_of = |sub: u32| {
+        let (row, exists) = p.row((sub, 1), bits::opaque(number) / UNITS_BACK);
+        (row, exists && unit < p.hidden)
+    };
     // Of the units `unit & !1` and the next, a thread of the even one has the words.
-    let sends = own % 2 == 0;
+    let sends = own % 2 == 0 && column < p.rows;
     let chunks = thread::grid_dim_x() * UNITS_BACK / CHUNK;
     let own_word = unit / CHUNK * CHUNK_WORDS + column * (CHUNK / 2) + unit % CHUNK / 2;
 
@@ -64,8 +65,8 @@ pub unsafe fn gates<T: Half, const GATES: usize, const CLUSTER: usize>(
         let mut inputs = Inputs::<T, GATES, CLUSTER>::new(&of, p, (set, number), layout.inputs);
         let mut i = number;
         while i < p.subs * COLUMNS {
-            let row = thread::block_idx_y() * p.subs * COLUMNS + i;
-            let has = p.has & has::LENGTHS != 0 && row < p.batch;
+            let (row, exists) = p.row((0, p.subs), i);
+            let has = p.has & has::LENGTHS != 0 && exists;
             // Each set those of its own sub-batches.
             if i / COLUMNS % CLUSTER as u32 == set {
                 of_lengths.set(i, of.lengths.get_bits_if(has, row as usize, p.steps) as i32);
@@ -74,8 +75,8 @@ pub unsafe fn gates<T: Half, const GATES: usize, const CLUSTER: usize>(
         }
         let mut sub = set;
         while sub < p.subs {
-            let row = row_of(sub);
-            let given = |from: GlobalMut<f32>| if exists(row) { from.get(state_at(row)) } else { 0.0 };
+            let (row, exists) = row_of(sub);
+            let given = |from: GlobalMut<f32>| if exists { from.get(state_at(row)) } else { 0.0 };
             of_dh.set(sub * OWNERS + number, given(of.dh));
             if is_lstm {
                 of_dc.set(sub * OWNERS + number, given(of.dc));
@@ -156,10 +157,10 @@ pub unsafe fn gates<T: Half, const GATES: usize, const CLUSTER: usize>(
                 if is_lstm && is_active {
                     of_dc.set(own_state, slopes.dc);
                 }
-                let row = row_of(sub);
+                let (row, exists) = row_of(sub);
                 let of_time = time as usize * p.batch as usize + row as usize;
                 let at = of_time * GATES * p.hidden as usize + unit as usize;
-                let writes = sends && exists(row);
+                let writes = sends && exists;
                 // Those of a GRU differ in the last gate.
                 let last = if is_lstm { words[GATES - 1] } else { pair_of(slopes.dgx[GATES - 1]) };
                 for gate in 0..GATES {
@@ -178,8 +179,8 @@ pub unsafe fn gates<T: Half, const GATES: usize, const CLUSTER: usize>(
         }
         let mut sub = set;
         while sub < p.subs {
-            let row = row_of(sub);
-            if exists(row) {
+            let (row, exists) = row_of(sub);
+            if exists {
                 of.dh.set(state_at(row), of_dh.get(sub * OWNERS + number));
                 if is_lstm {
                     of.dc.set(state_at(row), of_dc.get(sub * OWNERS + number));

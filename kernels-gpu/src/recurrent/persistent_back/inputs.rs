@@ -132,7 +132,7 @@ impl<'a, T: Half, const GATES: usize, const SETS: usize> Inputs<'a, T, GATES, SE
             // SAFETY: the caller's contract.
             unsafe {
                 let time = if self.p.reverse == 0 { self.p.steps - 1 - step } else { step };
-                let first_row = (thread::block_idx_y() * self.p.subs + sub) * COLUMNS;
+                let first_row = self.p.row((sub, 1), 0).0;
                 if self.p.has & has::PACKS != 0 {
                     for turn in 0..MOST_PACKS {
                         let pack = self.thread + turn as u32 * OWNERS;
@@ -160,7 +160,8 @@ impl<'a, T: Half, const GATES: usize, const SETS: usize> Inputs<'a, T, GATES, SE
     /// As [`Self::fetch`].
     #[inline(always)]
     unsafe fn copy<const WIDTH: u32>(&self, i: u32, of: Source<T>, time: u32, first_row: u32) {
-        let exists = of.exists & (first_row + column_of::<WIDTH>(i) < self.p.batch);
+        let column = column_of::<WIDTH>(i);
+        let exists = of.exists & (column < self.p.rows) & (first_row + column < self.p.batch);
         let row = time as usize * self.p.batch as usize + first_row as usize;
         let from = row * of.row_elements as usize + of.first as usize;
         let to = Self::first_of(self.target) + i * WIDTH;
