@@ -1,8 +1,8 @@
 //! Barriers, indices, memory order, clusters, parameters and launches in a row.
 
 use kernels_gpu::probe::{
-    INDICES, MESSAGES, flags, halves_meet, indices, last_block_sums, message, parameters, posts, relay_begun,
-    relay_waited, remote_packs, ring, voting_barriers, way,
+    INDICES, MESSAGES, flag_packs, flags, halves_meet, indices, last_block_sums, message, parameters, posts,
+    relay_begun, relay_waited, remote_packs, ring, voting_barriers, way,
 };
 use warpwright::{Device, Grid, Result};
 use warpwright_tests::{Array, Random, assert_same, on_each_device};
@@ -134,6 +134,29 @@ on_each_device! {
                 }
             }
             assert_same(&out.read()?, &want, format!("clusters of {size}: [block, turn, thread]"));
+        }
+        Ok(())
+    }
+
+    fn packs_that_a_block_of_a_cluster_stores_are_their_own_flags(device: &Device) -> Result<()> {
+        const WORDS: usize = 256;
+        const BLOCKS: usize = 16;
+        if device.info().is_some_and(|info| info.arch != (9, 0)) {
+            return Ok(());
+        }
+        for size in [2, 4, 8] {
+            let out = Array::poisoned(device, BLOCKS * 3 * WORDS)?;
+            let grid = Grid::new(BLOCKS as u64)?.cluster(size as u32);
+            // SAFETY: the array has the size that the kernel states.
+            unsafe { device.launch(&flag_packs::ALL[0], grid, (out.view_mut()?,))? };
+            let mut want = Vec::new();
+            for block in 0..BLOCKS {
+                let left = ((block % size + size - 1) % size) as u32;
+                for turn in 1..4 {
+                    want.extend((0..WORDS as u32).map(|word| 1000 * turn + 100 * left + word));
+                }
+            }
+            assert_same(&out.read()?, &want, format!("clusters of {size}: [block, turn, word]"));
         }
         Ok(())
     }

@@ -232,6 +232,39 @@ impl Shared<u32> {
         // SAFETY: the caller's contract.
         unsafe { imp::store_shared_remote(self.raw(), rank, index, value) }
     }
+
+    /// Reads four elements from `index` on, each as [`Self::load_relaxed`] does, in any order.
+    ///
+    /// # Safety
+    /// As [`Self::load_relaxed`] for each, and the first starts at a multiple of 16 bytes.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn load_pack_relaxed(self, index: u32) -> Pack {
+        // SAFETY: the caller's contract.
+        unsafe { imp::load_shared_pack(self.raw(), index) }
+    }
+
+    /// Writes four elements from `index` on, each as [`Self::store_relaxed`] does, in any order.
+    ///
+    /// # Safety
+    /// As [`Self::store_relaxed`] for each, and the first starts at a multiple of 16 bytes.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn store_pack_relaxed(self, index: u32, pack: Pack) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::store_shared_pack(self.raw(), index, pack) }
+    }
+
+    /// Writes four elements from `index` on of the same array in block `rank` of the cluster, each as [`Self::store_relaxed_remote`] does, in any order.
+    ///
+    /// # Safety
+    /// As [`Self::store_relaxed_remote`] for each, and the first starts at a multiple of 16 bytes.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn store_pack_relaxed_remote(self, rank: u32, index: u32, pack: Pack) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::store_shared_pack_remote(self.raw(), rank, index, pack) }
+    }
 }
 
 impl<T: Atomic> GlobalMut<T> {

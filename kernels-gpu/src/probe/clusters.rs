@@ -95,6 +95,36 @@ pub unsafe fn flags(out: GlobalMut<u32>) {
     }
 }
 
+/// As [`flags()`](fn@flags), by packs: of a turn t each thread sends 1000·(t + 1) + 100·rank + 4·thread and what follows. Results: [block, 3] by thread.
+///
+/// # Safety
+/// 768 results a block; a launch with clusters of at least 2.
+#[kernel(family = "probe", instances = [{ ; threads: 64 }], requires = "sm_90a")]
+pub unsafe fn flag_packs(out: GlobalMut<u32>) {
+    let thread = thread::thread_idx_x();
+    let (rank, size) = (cluster::rank(), cluster::size());
+    // SAFETY: as in `flags`.
+    unsafe {
+        let cells = shared_array!(probe_flag_packs: [u32; 256]);
+        cells.store_pack_relaxed(4 * thread, [0; 4]);
+        cluster::sync();
+        let right = if rank + 1 == size { 0 } else { rank + 1 };
+        for turn in 0..3 {
+            let first = 1000 * (turn + 1) + 100 * rank + 4 * thread;
+            cells.store_pack_relaxed_remote(right, 4 * thread, [first, first + 1, first + 2, first + 3]);
+            let mut pack = cells.load_pack_relaxed(4 * thread);
+            while pack[0] == 0 || pack[1] == 0 || pack[2] == 0 || pack[3] == 0 {
+                thread::spin_wait();
+                pack = cells.load_pack_relaxed(4 * thread);
+            }
+            cells.store_pack_relaxed(4 * thread, [0; 4]);
+            out.set_pack_if(true, 4 * ((thread::block_idx_x() * 3 + turn) * THREADS + thread) as usize, pack);
+            // The left one writes again when all have read.
+            cluster::sync();
+        }
+    }
+}
+
 /// Each thread takes from the block to the right, where its number t is no multiple of 3, the pack of the thread of the same number from behind, and, where it
 /// is even, word 1 of thread t's pack; else zeros.
 ///

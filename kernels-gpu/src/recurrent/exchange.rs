@@ -105,8 +105,14 @@ pub unsafe fn poison(exchange: GlobalMut<u32>, packs: u32, units: u32, parts: u3
 pub fn word<T: Half>(low: f32, high: f32) -> u32 {
     let mut pack = [0; 4];
     T::set_pair(&mut pack, 0, [low, high]);
+    not_poison(pack[0])
+}
+
+/// Two 16-bit numbers as a word that is not [`POISON`].
+#[inline(always)]
+pub fn not_poison(word: u32) -> u32 {
     // Hardware's conversions give one NaN, 0x7fff.
-    if pack[0] == POISON { 0x7fff_7fff } else { pack[0] }
+    if word == POISON { 0x7fff_7fff } else { word }
 }
 
 /// An f32 as a word that is not [`POISON`]: a sum may have any NaN.

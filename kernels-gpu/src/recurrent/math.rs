@@ -9,18 +9,48 @@ pub fn sigmoid(x: f32) -> f32 {
     float::rcp(1.0 + float::exp2(-x * float::LOG2_E))
 }
 
+/// tanh x, relative error below 2^-18, for what is rounded to 16 bits: of all x at once, where [`float::tanh`] takes one of two longer ways.
+#[inline(always)]
+fn tanh_of_half(x: f32) -> f32 {
+    let a = x.abs();
+    let square = a * a;
+    let small = float::fma(a * square, float::fma(square, 2.0 / 15.0, -1.0 / 3.0), a);
+    let large = 1.0 - 2.0 * float::rcp(float::exp2(a * (2.0 * float::LOG2_E)) + 1.0);
+    (if a < 0.125 { small } else { large }).copysign(x)
+}
+
 /// (h', c') of a unit, from its gates' inputs, h and c; of a GRU c' is c.
 #[inline(always)]
 pub fn step<const GATES: usize>(gx: [f32; GATES], gh: [f32; GATES], h: f32, c: f32) -> (f32, f32) {
+    step_with::<GATES>(float::tanh, |last, _| last, gx, gh, (h, c))
+}
+
+/// As [`step`], for an h' that is rounded to 16 bits and waited for.
+#[inline(always)]
+pub fn step_of_half<const GATES: usize>(gx: [f32; GATES], gh: [f32; GATES], h: f32, c: f32) -> (f32, f32) {
+    // Assemblers put the other gate behind the longest way to h', unless that needs it.
+    let behind = |last: f32, other: f32| float::fma(other, 0.0, last);
+    step_with::<GATES>(tanh_of_half, behind, gx, gh, (h, c))
+}
+
+/// With `behind(x, gate)`, which is x: what the last tanh is taken of, and a gate that is multiplied by the tanh.
+#[inline(always)]
+fn step_with<const GATES: usize>(
+    tanh: impl Fn(f32) -> f32,
+    behind: impl Fn(f32, f32) -> f32,
+    gx: [f32; GATES],
+    gh: [f32; GATES],
+    (h, c): (f32, f32),
+) -> (f32, f32) {
     if const { GATES == GRU } {
         let (r, z) = (sigmoid(gx[0] + gh[0]), sigmoid(gx[1] + gh[1]));
-        let n = float::tanh(float::fma(r, gh[2], gx[2]));
+        let n = tanh(behind(float::fma(r, gh[2], gx[2]), z));
         (float::fma(z, h - n, n), c)
     } else {
         let (i, f) = (sigmoid(gx[0] + gh[0]), sigmoid(gx[1] + gh[1]));
-        let (g, o) = (float::tanh(gx[2] + gh[2]), sigmoid(gx[GATES - 1] + gh[GATES - 1]));
+        let (g, o) = (tanh(gx[2] + gh[2]), sigmoid(gx[GATES - 1] + gh[GATES - 1]));
         let next = float::fma(f, c, i * g);
-        (o * float::tanh(next), next)
+        (o * tanh(behind(next, o)), next)
     }
 }
 

@@ -10,6 +10,7 @@
 //! | [`sequence()`](fn@sequence), [`sequence_f32()`](fn@sequence_f32) | all steps of a sequence in one launch: the recurrent weights stay on chip, spread over blocks |
 //! | [`sequence_hopper()`](fn@sequence_hopper) | the first of more than 512 units, on Hopper: of the other family |
 //! | [`fused_sequence()`](fn@fused_sequence) | the first with the input's product, of few units and rows |
+//! | [`clustered_sequence()`](fn@clustered_sequence), [`clustered_sequence_back()`](fn@clustered_sequence_back) | the first of few units and rows by clusters, and its gradient, on Hopper: of the other family |
 //! | [`sequence_back()`](fn@sequence_back), [`sequence_back_f32()`](fn@sequence_back_f32) | the gradient of that |
 //! | [`sequence_back_hopper()`](fn@sequence_back_hopper) | the first of more than 512 units, by pairs of blocks, on Hopper: of the other family |
 //! | [`block_sequence()`](fn@block_sequence), [`block_sequence_f32()`](fn@block_sequence_f32) | the same for few units: every block holds all recurrent weights |
@@ -38,6 +39,7 @@ mod block;
 mod cell_clusters;
 mod cell_products;
 mod cell_stages;
+mod clustered;
 mod exchange;
 mod lengths;
 mod math;
@@ -57,6 +59,7 @@ pub use block::*;
 pub use cell_clusters::*;
 pub use cell_products::{FEW_UNITS, MANY_UNITS};
 pub use cell_stages::*;
+pub use clustered::*;
 pub use exchange::*;
 pub use lengths::*;
 pub use parts::PARTS;

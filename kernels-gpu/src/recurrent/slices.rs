@@ -112,33 +112,36 @@ impl<const HELD: usize, const WARPS: usize> Slices<HELD, WARPS> {
         }
     }
 
-    /// The product with all of a warp's columns, by tiles. Each half of a chunk has sums of its own: products that wait for one another are half
-    /// as many.
+    /// The product with all of a warp's columns, by tiles. A tile's products are dealt to `CHAINS` sums, which are added up at the end: fewer wait for one
+    /// another.
     ///
     /// # Safety
     /// They were loaded.
     #[inline(always)]
-    pub unsafe fn times<T: Half, const TILES: usize, const PAIRS: usize>(
+    pub unsafe fn times<T: Half, const TILES: usize, const PAIRS: usize, const CHAINS: usize>(
         &self,
         columns: [Pack; PAIRS],
     ) -> [[f32; 4]; TILES] {
-        let mut sums = [[[0.0f32; 4]; TILES]; 2];
+        let mut parts = [[[0.0f32; 4]; TILES]; CHAINS];
         for pair in 0..PAIRS {
             for half in 0..2 {
                 for tile in 0..TILES {
                     // SAFETY: the caller's contract.
                     let fragment = unsafe { self.get(tile * PAIRS + pair, half) };
                     let of_half = [columns[pair][2 * half], columns[pair][2 * half + 1]];
-                    sums[half][tile] = T::multiply(fragment, of_half, sums[half][tile]);
+                    let chain = (2 * pair + half) % CHAINS;
+                    parts[chain][tile] = T::multiply(fragment, of_half, parts[chain][tile]);
                 }
             }
         }
-        let [mut first, second] = sums;
-        for tile in 0..TILES {
-            for i in 0..4 {
-                first[tile][i] += second[tile][i];
+        let mut sums = parts[0];
+        for chain in 1..CHAINS {
+            for tile in 0..TILES {
+                for i in 0..4 {
+                    sums[tile][i] += parts[chain][tile][i];
+                }
             }
         }
-        first
+        sums
     }
 }

@@ -19,14 +19,15 @@ const CELLS: [Extents; 5] = [
     extents(1, 64, 512, 512),
     extents(1, 64, 2048, 2048),
 ];
-/// The shapes of sequences: large, medium, small; weights that fill the GPU, nothing that is round, many steps.
-const SEQUENCES: [Extents; 6] = [
+/// The shapes of sequences: large, medium, small; weights that fill the GPU, nothing that is round, many steps, few units of many rows.
+const SEQUENCES: [Extents; 7] = [
     extents(128, 64, 1024, 1024),
     extents(128, 32, 512, 512),
     extents(64, 16, 128, 128),
     extents(128, 64, 2048, 2048),
     extents(1000, 7, 300, 300),
     extents(4096, 16, 256, 256),
+    extents(512, 48, 256, 256),
 ];
 /// So many sets take turns: a sequence is hundreds of nodes of a graph where it goes by steps.
 const SET_BYTES: usize = 1 << 30;

@@ -264,3 +264,39 @@ pub unsafe fn store_shared_remote(raw: RawShared, rank: u32, index: u32, value: 
         );
     }
 }
+
+#[inline(always)]
+pub unsafe fn load_shared_pack(raw: RawShared, index: u32) -> Pack {
+    let (a, b, c, d);
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "ld.relaxed.cluster.shared::cta.v4.b32 {{ {}, {}, {}, {} }}, [{}];", out(reg32) a, out(reg32) b,
+            out(reg32) c, out(reg32) d, in(reg32) raw.element::<u32>(index), options(nostack, preserves_flags)
+        );
+    }
+    [a, b, c, d]
+}
+
+#[inline(always)]
+pub unsafe fn store_shared_pack(raw: RawShared, index: u32, [a, b, c, d]: Pack) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "st.relaxed.cluster.shared::cta.v4.b32 [{}], {{ {}, {}, {}, {} }};", in(reg32) raw.element::<u32>(index),
+            in(reg32) a, in(reg32) b, in(reg32) c, in(reg32) d, options(nostack, preserves_flags)
+        );
+    }
+}
+
+#[inline(always)]
+pub unsafe fn store_shared_pack_remote(raw: RawShared, rank: u32, index: u32, [a, b, c, d]: Pack) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "st.relaxed.cluster.shared::cluster.v4.b32 [{}], {{ {}, {}, {}, {} }};",
+            in(reg32) shared::remote(raw.element::<u32>(index), rank), in(reg32) a, in(reg32) b, in(reg32) c,
+            in(reg32) d, options(nostack, preserves_flags)
+        );
+    }
+}

@@ -111,3 +111,28 @@ pub unsafe fn store_shared_remote(raw: RawShared, rank: u32, index: u32, value: 
     // SAFETY: the checker tests the access.
     unsafe { raw.cast::<u32>().atomic_store_remote(rank, index as usize, value, order, scope) }
 }
+
+#[inline(always)]
+#[track_caller]
+pub unsafe fn load_shared_pack(raw: RawShared, index: u32) -> Pack {
+    // SAFETY: the checker tests the accesses.
+    [0, 1, 2, 3].map(|i| unsafe { load_shared(raw, index + i) })
+}
+
+#[inline(always)]
+#[track_caller]
+pub unsafe fn store_shared_pack(raw: RawShared, index: u32, pack: Pack) {
+    for (i, word) in pack.into_iter().enumerate() {
+        // SAFETY: the checker tests the access.
+        unsafe { store_shared(raw, index + i as u32, word) };
+    }
+}
+
+#[inline(always)]
+#[track_caller]
+pub unsafe fn store_shared_pack_remote(raw: RawShared, rank: u32, index: u32, pack: Pack) {
+    for (i, word) in pack.into_iter().enumerate() {
+        // SAFETY: the checker tests the access.
+        unsafe { store_shared_remote(raw, rank, index + i as u32, word) };
+    }
+}

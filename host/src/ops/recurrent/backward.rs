@@ -3,7 +3,7 @@
 use super::layer::{Layer, at, product};
 use super::plan::{Choice, Plan};
 use super::walk::{Carried, Number, Operands, step_back};
-use super::{Kept, Kind, LayerGradients, block, dense, persistent, streamed};
+use super::{Kept, Kind, LayerGradients, block, clustered, dense, persistent, streamed};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::launch::Grid;
@@ -61,6 +61,13 @@ pub struct Walked<'a> {
     /// Those of the state, f32 `[B, H]`: of the last one before, of the initial one after.
     pub dh: &'a Tensor,
     pub dc: Option<&'a Tensor>,
+}
+
+impl Walked<'_> {
+    /// The part of what each step began with that gates are computed from: c of an LSTM, h of a GRU.
+    pub fn state(&self) -> &Tensor {
+        self.c.unwrap_or(self.h)
+    }
 }
 
 fn typed<T: Number>(
@@ -121,6 +128,7 @@ fn typed<T: Number>(
     if !walked.gx.is_empty() {
         match plan.choice {
             Choice::Block => block::walk_back(layer, plan, &walked)?,
+            Choice::Clustered => clustered::walk_back(layer, plan, &walked)?,
             Choice::Persistent => persistent::walk_back(layer, plan, &walked)?,
             Choice::Streamed => match streamed::walk_back(layer, plan, &walked) {
                 // The parts of the weights take as much memory as these.

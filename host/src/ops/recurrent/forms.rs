@@ -1,14 +1,16 @@
 //! The kernels of whole sequences, and what each has room for.
 
+use super::problem::Problem;
 use crate::dtype::DType;
 use cuda_std::f16;
 use cuda_std::kernel::Kernel;
 use kernels_gpu::recurrent::{
-    BLOCK_UNITS, CHUNK, FLOAT_UNITS, FloatBackForm, Form, FusedForm, HalfBackForm, HalfForm, PACK_UNITS,
-    PARTS, WARPS, block_backward, block_backward_f32, block_backward_f32_shared_bytes,
-    block_backward_f32_units, block_backward_shared_bytes, block_sequence, block_sequence_f32,
-    block_sequence_f32_shared_bytes, block_sequence_shared_bytes, fused_sequence, sequence, sequence_back,
-    sequence_back_f32, sequence_back_hopper, sequence_f32, sequence_hopper,
+    BLOCK_UNITS, CHUNK, CLUSTERED_UNITS, ClusteredForm, FLOAT_UNITS, FloatBackForm, Form, FusedForm,
+    HalfBackForm, HalfForm, PACK_UNITS, PARTS, WARPS, block_backward, block_backward_f32,
+    block_backward_f32_shared_bytes, block_backward_f32_units, block_backward_shared_bytes, block_sequence,
+    block_sequence_f32, block_sequence_f32_shared_bytes, block_sequence_shared_bytes, clustered_sequence,
+    clustered_sequence_back, fused_sequence, sequence, sequence_back, sequence_back_f32,
+    sequence_back_hopper, sequence_f32, sequence_hopper,
 };
 
 /// A kernel whose blocks hold all weights.
@@ -76,6 +78,8 @@ pub struct Spread {
     pub parts: usize,
     /// Sub-batches of a turn, of which a group has whole ones.
     pub span: usize,
+    /// Whether a sub-batch may have fewer rows than columns.
+    pub few: bool,
     /// Whether it takes Hopper's instructions.
     pub warpgroups: bool,
     /// For so many sub-batches.
@@ -88,7 +92,8 @@ impl Spread {
         let [gates, tiles, pairs, held] = constants(kernel);
         let form = HalfForm { gates, tiles, pairs, held, span };
         let shared_bytes = Box::new(move |subs| form.shared_bytes(subs));
-        Spread { gates, units: form.units() as usize, pairs, parts: 1, span, warpgroups, shared_bytes }
+        let (units, few) = (form.units() as usize, form.has_few());
+        Spread { gates, units, pairs, parts: 1, span, few, warpgroups, shared_bytes }
     }
 
     /// Those of a type, of 16 bits those of all architectures first: see [`half_sequence`]. Instances of both 16-bit types are alike.
@@ -124,6 +129,7 @@ impl Spread {
             pairs,
             parts: PARTS,
             span: 1,
+            few: false,
             warpgroups: false,
             shared_bytes,
         }
@@ -142,6 +148,8 @@ pub struct SpreadBack {
     pub cluster: usize,
     /// Chunks of columns of all warps of a cluster.
     pub chunks: usize,
+    /// Whether a sub-batch may have fewer rows than columns.
+    pub few: bool,
     /// For so many sub-batches.
     pub shared_bytes: Box<dyn Fn(u32) -> u32>,
 }
@@ -163,25 +171,58 @@ impl SpreadBack {
     /// `shared_bytes([gates, pairs, held], subs)` is what a block takes.
     fn new<A>(
         kernel: &Kernel<A>,
-        cluster: usize,
+        (cluster, few): (usize, bool),
         shared_bytes: impl Fn([usize; 3], u32) -> u32 + 'static,
     ) -> SpreadBack {
         let constants = ["GATES", "PAIRS", "HELD"].map(|name| kernel.constant(name));
         let [gates, pairs, _] = constants;
         let shared_bytes = Box::new(move |subs| shared_bytes(constants, subs));
-        SpreadBack { gates, cluster, chunks: cluster * pairs * WARPS as usize, shared_bytes }
+        SpreadBack { gates, cluster, chunks: cluster * pairs * WARPS as usize, few, shared_bytes }
     }
 
     fn half<A>(kernel: &Kernel<A>, cluster: usize) -> SpreadBack {
-        SpreadBack::new(kernel, cluster, move |[gates, pairs, held], subs| {
+        SpreadBack::new(kernel, (cluster, cluster == 1), move |[gates, pairs, held], subs| {
             HalfBackForm { gates, cluster, pairs, held }.shared_bytes(subs)
         })
     }
 
     fn float<A>(kernel: &Kernel<A>) -> SpreadBack {
-        SpreadBack::new(kernel, 1, |[gates, pairs, held], subs| {
+        SpreadBack::new(kernel, (1, false), |[gates, pairs, held], subs| {
             FloatBackForm { gates, pairs, held }.shared_bytes(subs)
         })
+    }
+}
+
+/// A kernel whose clusters hold all weights.
+pub struct Clustered {
+    pub gates: usize,
+    pub form: ClusteredForm,
+}
+
+impl Clustered {
+    /// Those of a forward pass. Instances of both 16-bit types are alike.
+    pub fn all() -> Vec<Clustered> {
+        clustered_sequence::kernels::<f16>()
+            .iter()
+            .map(|of| Clustered::new(of, ClusteredForm::forward))
+            .collect()
+    }
+
+    /// Those of a gradient.
+    pub fn all_back() -> Vec<Clustered> {
+        let kernels = clustered_sequence_back::kernels::<f16>();
+        kernels.iter().map(|of| Clustered::new(of, ClusteredForm::backward)).collect()
+    }
+
+    /// Whether it has room for the weights, of so many columns for a unit.
+    pub fn fits(&self, problem: &Problem, columns: usize) -> bool {
+        let blocks = problem.hidden.div_ceil(CLUSTERED_UNITS as usize);
+        self.gates == problem.kind.gates() && columns * blocks <= self.form.chunks()
+    }
+
+    fn new<A>(kernel: &Kernel<A>, form: impl Fn(usize, usize) -> ClusteredForm) -> Clustered {
+        let [gates, pairs] = ["GATES", "PAIRS"].map(|name| kernel.constant(name));
+        Clustered { gates, form: form(gates, pairs) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::plan::{Choice, Plan};
 use super::walk::{Number, Operands, step};
-use super::{Kind, RecurrentWeights, backward, block, dense, fused_input, persistent, streamed};
+use super::{Kind, RecurrentWeights, backward, block, clustered, dense, fused_input, persistent, streamed};
 use crate::error::{Error, Result};
 use crate::ops::matmul::{self, Matmul};
 use crate::ops::pointwise::with_float;
@@ -129,9 +129,11 @@ impl<'a> Layer<'a> {
         Ok(Some(gx))
     }
 
-    fn walk(&self, plan: &Plan, gx: &Tensor, results: Results) -> Result<()> {
+    /// Runs the steps of gx `[T, B, G·H]`.
+    pub(super) fn walk(&self, plan: &Plan, gx: &Tensor, results: Results) -> Result<()> {
         match plan.choice {
             Choice::Block => block::run(self, plan, gx, results),
+            Choice::Clustered => clustered::run(self, plan, gx, results),
             Choice::Persistent => persistent::run(self, plan, gx, results),
             Choice::Streamed => match streamed::run(self, plan, gx, results) {
                 // The parts of the weights take as much memory as these.

@@ -11,6 +11,7 @@ mod backward;
 mod block;
 mod cell;
 mod cell_clusters;
+mod clustered;
 mod forms;
 mod fused;
 mod fused_input;

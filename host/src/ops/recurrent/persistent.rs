@@ -126,6 +126,28 @@ fn typed<T: Element + Float + repack::Instances>(
     slot.finish()
 }
 
+/// What the kernel of a gradient is asked for, with rows of the weights so many elements apart, and dy, if any, in whole packs.
+pub fn asked_back<T: Element>(layer: &Layer, plan: &Plan, walked: &Walked, weight_row: usize) -> Sequence {
+    let [steps, batch, hidden] = layer.extents();
+    let in_packs = (hidden * T::DTYPE.size()).is_multiple_of(16)
+        && [walked.gx, walked.gh, walked.state()].iter().all(|operand| operand.address().is_multiple_of(16));
+    let given =
+        [(walked.dy.is_some(), has::Y), (layer.lengths.is_some(), has::LENGTHS), (in_packs, has::PACKS)];
+    Sequence {
+        steps: steps as u32,
+        batch: batch as u32,
+        hidden: hidden as u32,
+        weight_row: weight_row as u32,
+        subs: plan.subs as u32,
+        rows: (plan.rows / plan.subs) as u32,
+        reverse: u32::from(layer.reverse),
+        has: given.iter().filter(|(is, _)| *is).fold(0, |bits, (_, bit)| bits | bit),
+        y_time: 0,
+        y_row: 0,
+        ring: ring(plan, steps + 1, PATIENCE),
+    }
+}
+
 /// Walks the steps backwards.
 pub fn walk_back(layer: &Layer, plan: &Plan, walked: &Walked) -> Result<()> {
     use kernels::sequence_back_f32;
@@ -147,35 +169,18 @@ fn typed_back<T: Element + Float + repack::Instances>(
     walked: &Walked,
 ) -> Result<()> {
     let device = walked.gx.device();
-    let [steps, batch, hidden] = layer.extents();
     // Columns that blocks own, of 16 bits; of f32 a chunk has half as many.
     let columns = layer.kind.gates() * plan.blocks * plan.units * T::DTYPE.size() / 2;
     let exchange = poisoned(device, plan, columns, 0)?;
     let (weight, weight_row) = packed_rows::<T>(layer.op, &layer.turned()?)?;
     let dy = walked.dy.map(|dy| aligned(dy, 16)).transpose()?;
-    let state = walked.c.unwrap_or(walked.h);
-    let in_packs = (hidden * T::DTYPE.size()).is_multiple_of(16)
-        && [walked.gx, walked.gh, state].iter().all(|operand| operand.address().is_multiple_of(16));
-    let given = [(dy.is_some(), has::Y), (layer.lengths.is_some(), has::LENGTHS), (in_packs, has::PACKS)];
-    let p = Sequence {
-        steps: steps as u32,
-        batch: batch as u32,
-        hidden: hidden as u32,
-        weight_row: weight_row as u32,
-        subs: plan.subs as u32,
-        rows: (plan.rows / plan.subs) as u32,
-        reverse: u32::from(layer.reverse),
-        has: given.iter().filter(|(is, _)| *is).fold(0, |bits, (_, bit)| bits | bit),
-        y_time: 0,
-        y_row: 0,
-        ring: ring(plan, steps + 1, PATIENCE),
-    };
+    let p = asked_back::<T>(layer, plan, walked, weight_row);
     let slot = device.wait_slot(layer.op)?;
     let args = (
         weight.view()?,
         walked.gx.view()?,
         walked.gh.view()?,
-        state.view()?,
+        walked.state().view()?,
         read(dy.as_ref())?,
         read(layer.lengths)?,
         walked.dgx.view_mut()?,
@@ -257,7 +262,24 @@ pub mod tests {
     /// Whatever is dealt out to blocks and turns, by kernels for more units, too: against a step at a time.
     #[test]
     fn every_kernel_gives_the_same() -> Result<()> {
-        let [steps, batch, input, hidden] = [5, 37, 6, 50];
+        // Few multiprocessors, so that groups have several sub-batches.
+        for multiprocessors in [4, 8, 132] {
+            all_give_the_same([5, 37, 6, 50], |problem| {
+                let plans =
+                    Plan::all_spread(problem, Target { multiprocessors, ..Target::of(&Device::cpu()) });
+                assert!(plans.len() > 4, "{} kernels", plans.len());
+                assert!(plans.iter().all(|plan| plan.choice == Choice::Persistent));
+                plans
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Runs layers of `[steps, batch, columns, units]` by plans for them, against a step at a time.
+    pub fn all_give_the_same(
+        [steps, batch, input, hidden]: [usize; 4],
+        plans: impl Fn(&Problem) -> Vec<Plan>,
+    ) -> Result<()> {
         let device = Device::cpu();
         let mut random = StdRng::seed_from_u64(7);
         let mut filled = |shape: &[usize]| {
@@ -297,7 +319,7 @@ pub mod tests {
                 let aside = Some(Aside { gh: &gh, c: is_lstm.then_some(&c) });
                 let results = Results { y: &y, h_n: &h_n, c_n: is_lstm.then_some(&c_n), aside };
                 match plan {
-                    Some(plan) => run(&layer, plan, &gx, results)?,
+                    Some(plan) => layer.walk(plan, &gx, results)?,
                     None => layer.by_steps(&gx, results)?,
                 }
                 let all = [&y, &h_n, &c_n, &gh, &c].map(|tensor| tensor.to_vec::<half::f16>());
@@ -306,20 +328,12 @@ pub mod tests {
             let want = by(None)?;
             let layers = [weights];
             let problem = Problem::new(op, kind, &x, &Recurrent::new(&layers))?;
-            // Few multiprocessors, so that groups have several sub-batches.
-            for multiprocessors in [4, 8, 132] {
-                let plans = Plan::all_spread(&problem, Target { multiprocessors, ..Target::of(&device) });
-                assert!(plans.len() > 4, "{kind}: {} kernels", plans.len());
-                for plan in plans {
-                    assert_eq!(plan.choice, Choice::Persistent, "{plan}");
-                    for (at, (got, want)) in by(Some(&plan))?.iter().zip(&want).enumerate() {
-                        let (got, want) = (got.to_f32(), want.to_f32());
-                        // Sums of 50 terms, rounded to f16 on the way.
-                        assert!(
-                            (got - want).abs() <= 8e-3 * want.abs().max(1.0),
-                            "{plan}: {at}: {got}, {want}"
-                        );
-                    }
+            for plan in plans(&problem) {
+                for (at, (got, want)) in by(Some(&plan))?.iter().zip(&want).enumerate() {
+                    let (got, want) = (got.to_f32(), want.to_f32());
+                    // Sums of 50 terms and more, rounded to f16 on the way.
+                    let most = 8e-3 * want.abs().max(1.0);
+                    assert!((got - want).abs() <= most, "{plan}: {at}: {got}, {want}");
                 }
             }
         }
@@ -329,16 +343,37 @@ pub mod tests {
     /// Whatever is dealt out to blocks, pairs and turns, by kernels for more units, too: against a step at a time.
     #[test]
     fn every_kernel_of_the_gradient_gives_the_same() -> Result<()> {
-        for dtype in [DType::F16, DType::F32] {
-            for kind in [Kind::Gru, Kind::Lstm] {
-                gradients_are_the_same(kind, dtype)?;
+        // Few multiprocessors, so that groups have several sub-batches, an odd number of them as well.
+        for multiprocessors in [4, 8, 132] {
+            for dtype in [DType::F16, DType::F32] {
+                all_gradients_are_the_same(dtype, [5, 37, 6, 50], |problem| {
+                    let target = Target { multiprocessors, ..Target::of(&Device::cpu()) };
+                    let plans = Plan::all_spread_back(problem, target);
+                    assert!(plans.len() >= 3, "{} kernels", plans.len());
+                    assert!(plans.iter().all(|plan| plan.choice == Choice::Persistent));
+                    plans
+                })?;
             }
         }
         Ok(())
     }
 
-    fn gradients_are_the_same(kind: Kind, dtype: DType) -> Result<()> {
-        let [steps, batch, input, hidden] = [5, 37, 6, 50];
+    /// As [`all_give_the_same`], of gradients.
+    pub fn all_gradients_are_the_same(
+        dtype: DType,
+        extents: [usize; 4],
+        plans: impl Fn(&Problem) -> Vec<Plan>,
+    ) -> Result<()> {
+        gradients_are_the_same(Kind::Gru, dtype, extents, &plans)?;
+        gradients_are_the_same(Kind::Lstm, dtype, extents, &plans)
+    }
+
+    fn gradients_are_the_same(
+        kind: Kind,
+        dtype: DType,
+        [steps, batch, input, hidden]: [usize; 4],
+        plans: impl Fn(&Problem) -> Vec<Plan>,
+    ) -> Result<()> {
         let device = Device::cpu();
         let mut random = StdRng::seed_from_u64(8);
         let mut filled = |shape: &[usize]| {
@@ -373,19 +408,13 @@ pub mod tests {
         let want = by(&Plan::steps(""))?;
         let layers = [weights];
         let problem = Problem::new("gru_backward", kind, &x, &Recurrent::new(&layers))?;
-        // Few multiprocessors, so that groups have several sub-batches, an odd number of them as well.
-        for multiprocessors in [4, 8, 132] {
-            let plans = Plan::all_spread_back(&problem, Target { multiprocessors, ..Target::of(&device) });
-            assert!(plans.len() >= 3, "{kind}: {} kernels", plans.len());
-            for plan in plans {
-                assert_eq!(plan.choice, Choice::Persistent, "{plan}");
-                for (which, (got, want)) in by(&plan)?.iter().zip(&want).enumerate() {
-                    let largest = want.iter().fold(0.0f32, |most, value| most.max(value.abs()));
-                    let unit = if dtype == DType::F32 { 1e-5 } else { 8e-3 };
-                    for (at, (got, want)) in got.iter().zip(want).enumerate() {
-                        let error = (got - want).abs();
-                        assert!(error <= unit * largest, "{plan}: {which} {at}: {got}, {want}, {largest}");
-                    }
+        for plan in plans(&problem) {
+            for (which, (got, want)) in by(&plan)?.iter().zip(&want).enumerate() {
+                let largest = want.iter().fold(0.0f32, |most, value| most.max(value.abs()));
+                let unit = if dtype == DType::F32 { 1e-5 } else { 8e-3 };
+                for (at, (got, want)) in got.iter().zip(want).enumerate() {
+                    let error = (got - want).abs();
+                    assert!(error <= unit * largest, "{plan}: {which} {at}: {got}, {want}, {largest}");
                 }
             }
         }

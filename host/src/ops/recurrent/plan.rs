@@ -3,18 +3,23 @@
 use std::fmt;
 
 use super::Kind;
-use super::forms::{Held, Spread, SpreadBack, fused_forms};
+use super::forms::{Clustered, Held, Spread, SpreadBack, fused_forms};
 use super::problem::Problem;
 use super::tiling::{Tiling, padded};
 use crate::device::Device;
 use crate::dtype::DType;
-use kernels_gpu::recurrent::{CHUNK, CHUNK_WORDS, COLUMNS, FUSED_UNITS, FusedForm, TERMS, UNITS_BACK, WORDS};
+use kernels_gpu::recurrent::{
+    CHUNK, CHUNK_WORDS, CLUSTERED_UNITS, COLUMNS, FUSED_UNITS, FusedForm, TERMS, UNITS_BACK, WORDS,
+};
 
 /// A way of running a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// One launch for all steps, with all recurrent weights in the registers of each block.
     Block,
+    /// One launch for all steps, with the recurrent weights spread over the blocks of a cluster, which give one another h through shared memory: of 16 bits and few
+    /// units and rows, on Hopper.
+    Clustered,
     /// One launch for all steps and the input's product, with both weights on chip, spread over several blocks, which wait for one another: of
     /// 16 bits and few rows.
     Fused,
@@ -115,6 +120,11 @@ pub(super) struct Target {
 }
 
 impl Target {
+    /// Clusters of so many blocks, one a multiprocessor, that run at once on any such GPU: a cluster's are of one group of 16 or 18, of which a GPU has one that is smaller.
+    fn clusters(&self, blocks: usize) -> usize {
+        (self.multiprocessors / 16).saturating_sub(1) * (16 / blocks.max(1))
+    }
+
     pub fn of(device: &Device) -> Target {
         let limits = simt::Limits::default();
         match device.info() {
@@ -153,7 +163,11 @@ impl Plan {
 
     /// For a layer in one direction: the first way that can serve.
     pub(super) fn new(problem: &Problem, target: Target) -> Plan {
-        Plan::first(&[Plan::block, Plan::fused, Plan::persistent, Plan::streamed], problem, target)
+        Plan::first(
+            &[Plan::block, Plan::clustered, Plan::fused, Plan::persistent, Plan::streamed],
+            problem,
+            target,
+        )
     }
 
     /// The first that is not by steps, or the last.
@@ -172,6 +186,7 @@ impl Plan {
     pub(super) fn by(choice: Choice, problem: &Problem, target: Target) -> Plan {
         match choice {
             Choice::Block => Plan::block(problem, target),
+            Choice::Clustered => Plan::clustered(problem, target),
             Choice::Fused => Plan::fused(problem, target),
             Choice::Persistent => Plan::persistent(problem, target),
             Choice::Streamed => Plan::streamed(problem, target),
@@ -186,13 +201,18 @@ impl Plan {
 
     /// The gradient: the first way that can serve.
     pub(super) fn back(problem: &Problem, target: Target) -> Plan {
-        Plan::first(&[Plan::block_back, Plan::persistent_back, Plan::streamed_back], problem, target)
+        Plan::first(
+            &[Plan::block_back, Plan::clustered_back, Plan::persistent_back, Plan::streamed_back],
+            problem,
+            target,
+        )
     }
 
     /// The gradient by the given way; where that cannot serve, by steps, with the reason.
     pub(super) fn back_by(choice: Choice, problem: &Problem, target: Target) -> Plan {
         match choice {
             Choice::Block => Plan::block_back(problem, target),
+            Choice::Clustered => Plan::clustered_back(problem, target),
             Choice::Fused => Plan::steps("the gradient's products are of all steps"),
             Choice::Persistent => Plan::persistent_back(problem, target),
             Choice::Streamed => Plan::streamed_back(problem, target),
@@ -234,6 +254,53 @@ impl Plan {
         Plan { choice, index, units: hidden, blocks: 1, groups, rows, shared_bytes, ..Plan::steps("") }
     }
 
+    /// The blocks of a cluster hold the weights.
+    fn clustered(problem: &Problem, target: Target) -> Plan {
+        Plan::of_clusters(problem, target, 1, &Clustered::all())
+    }
+
+    /// The gradient: the blocks of a cluster hold the weights.
+    fn clustered_back(problem: &Problem, target: Target) -> Plan {
+        Plan::of_clusters(problem, target, problem.kind.gates(), &Clustered::all_back())
+    }
+
+    /// With the kernel of these with the least room that has enough, of so many columns for a unit.
+    fn of_clusters(problem: &Problem, target: Target, columns: usize, kernels: &[Clustered]) -> Plan {
+        if problem.dtype == DType::F32 || !target.warpgroups {
+            return Plan::steps("only 16-bit numbers on Hopper go by clusters");
+        }
+        if let Some(reason) = not_spread(problem.hidden, problem.dtype) {
+            return Plan::steps(reason);
+        }
+        let fitting = kernels.iter().enumerate().filter(|(_, of)| of.fits(problem, columns));
+        match fitting.min_by_key(|(_, of)| of.form.pairs) {
+            Some((index, of)) => Plan::of_clustered(problem, target, index, of),
+            None => Plan::steps(NO_ROOM),
+        }
+    }
+
+    /// With a kernel, by its place among those of the type.
+    fn of_clustered(problem: &Problem, target: Target, index: usize, of: &Clustered) -> Plan {
+        let Problem { batch, hidden, .. } = *problem;
+        let (units, blocks) = (CLUSTERED_UNITS as usize, hidden.div_ceil(CLUSTERED_UNITS as usize));
+        let clusters = target.clusters(blocks);
+        let Some(rows) = [1, 2, 4].into_iter().find(|rows| batch.div_ceil(*rows) <= clusters) else {
+            return Plan::steps("clusters have few rows of the batch");
+        };
+        let (groups, shared_bytes) = (batch.div_ceil(rows), of.form.shared_bytes(rows as u32));
+        let plan = Plan { index, units, blocks, cluster: blocks, groups, rows, subs: 1, ..Plan::steps("") };
+        Plan { choice: Choice::Clustered, shared_bytes, ..plan }
+    }
+
+    /// One for each kernel by clusters that has room for the weights, of a forward pass and of a gradient.
+    #[cfg(test)]
+    pub(super) fn all_clustered(problem: &Problem, target: Target) -> [Vec<Plan>; 2] {
+        [(Clustered::all(), 1), (Clustered::all_back(), problem.kind.gates())].map(|(kernels, columns)| {
+            let fitting = kernels.iter().enumerate().filter(|(_, of)| of.fits(problem, columns));
+            fitting.map(|(index, of)| Plan::of_clustered(problem, target, index, of)).collect()
+        })
+    }
+
     /// Several blocks hold both weights, and wait for one another.
     fn fused(problem: &Problem, target: Target) -> Plan {
         let Problem { kind, dtype, steps, hidden, input, .. } = *problem;
@@ -258,7 +325,7 @@ impl Plan {
         let chunks = (blocks * units).max(of.columns()).div_ceil(CHUNK as usize);
         let words = chunks * CHUNK_WORDS as usize;
         let plan = Plan { choice: Choice::Fused, index, units, blocks, words, ..Plan::steps("") };
-        let plan = plan.spread(problem, steps, target, |subs| subs, |_| of.shared_bytes());
+        let plan = plan.spread((problem, false), steps, target, |subs| subs, |_| of.shared_bytes());
         if plan.subs > 1 { Plan::steps("a batch so large keeps tensor cores busy with h") } else { plan }
     }
 
@@ -299,7 +366,7 @@ impl Plan {
         let chunks = (blocks * units).max(of.columns()).div_ceil(CHUNK as usize);
         let words = chunks * of.parts * CHUNK_WORDS as usize;
         let plan = Plan { choice: Choice::Persistent, index, units, blocks, words, ..Plan::steps("") };
-        plan.spread(problem, steps, target, |subs| subs.next_multiple_of(of.span), &of.shared_bytes)
+        plan.spread((problem, of.few), steps, target, |subs| subs.next_multiple_of(of.span), &of.shared_bytes)
     }
 
     /// One for each kernel that has room for the weights.
@@ -335,7 +402,7 @@ impl Plan {
         let plan =
             Plan { choice: Choice::Persistent, index, units, blocks, cluster, words, ..Plan::steps("") };
         // What comes to the initial state is received, too. A cluster's blocks have a set of threads for every second sub-batch.
-        plan.spread(problem, steps + 1, target, |subs| subs.max(cluster), &of.shared_bytes)
+        plan.spread((problem, of.few), steps + 1, target, |subs| subs.max(cluster), &of.shared_bytes)
     }
 
     /// The gradient, one for each kernel that has room for the weights.
@@ -376,10 +443,10 @@ impl Plan {
         }
     }
 
-    /// Deals the batch to groups of its blocks, `round(least)` sub-batches each, for so many slots.
+    /// Deals the batch to groups of its blocks, `round(least)` sub-batches each, of fewer rows where there may be `few`, for so many slots.
     fn spread(
         self,
-        problem: &Problem,
+        (problem, few): (&Problem, bool),
         steps: usize,
         target: Target,
         round: impl Fn(usize) -> usize,
@@ -397,7 +464,7 @@ impl Plan {
         }
         let mut rows = subs * COLUMNS as usize;
         // Fewer rows are less to wait for, where there are multiprocessors for more groups.
-        if subs == 1 && self.choice == Choice::Persistent && problem.dtype != DType::F32 {
+        if few && subs == 1 {
             while rows > 1 && blocks * batch.div_ceil(rows / 2) <= target.multiprocessors {
                 rows /= 2;
             }
@@ -432,6 +499,14 @@ impl fmt::Display for Plan {
                 write!(
                     f,
                     "one launch of {groups} blocks with all weights and {rows} rows of the batch each, \
+                     {shared_bytes} bytes of shared memory"
+                )
+            }
+            Choice::Clustered => {
+                let Plan { units, blocks, groups, rows, shared_bytes, .. } = self;
+                write!(
+                    f,
+                    "one launch of {groups} clusters of {blocks} blocks with {units} units each, {rows} rows a cluster, \
                      {shared_bytes} bytes of shared memory"
                 )
             }

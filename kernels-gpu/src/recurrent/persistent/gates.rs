@@ -5,7 +5,7 @@ use super::inputs::Inputs;
 use super::multiply::place_of;
 use super::{Sequence, WARPS, total, units};
 use crate::recurrent::exchange::{CHUNK, CHUNK_WORDS, COLUMNS, POISON, send, word};
-use crate::recurrent::math::step;
+use crate::recurrent::math::{step, step_of_half};
 use crate::recurrent::{GRU, has};
 use cuda_std::bits;
 use cuda_std::prelude::*;
@@ -16,6 +16,11 @@ pub(super) const OWNERS: u32 = 128;
 /// Rows of a unit that a thread has of each turn of `span` sub-batches.
 pub(super) const fn rows_of(units: u32, span: usize) -> usize {
     (units * COLUMNS * span as u32 / OWNERS) as usize
+}
+
+/// Whether a sub-batch may have fewer rows than columns: where threads have no second row, of few units. Of more, the registers that it takes cost more.
+pub(super) const fn has_few(units: u32, span: usize) -> bool {
+    rows_of(units, span) == 1
 }
 
 /// Does the gates of all sub-batches of all steps, `SPAN` at a time. A thread has a unit, and `ROWS` neighbouring rows of one of these, as they lie
@@ -53,9 +58,14 @@ pub unsafe fn gates<
     // Of the units `unit & !1` and the next, a thread has the words of one column; of one row, that of the even unit.
     let (word_column, has_word) =
         if const { ROWS == 2 } { (column + own % 2, true) } else { (column, !is_odd) };
-    let sends = has_word && word_column < p.rows * span;
+    let sends = has_word && (const { ROWS > 1 } || word_column < p.rows * span);
     let row_of = |sub: u32, column: u32| {
-        let (row, exists) = p.row((sub, span), column);
+        let (row, exists) = if const { ROWS == 1 } {
+            p.row((sub, span), column)
+        } else {
+            let row = (thread::block_idx_y() * p.subs + sub) * COLUMNS + column;
+            (row, row < p.batch)
+        };
         (row, exists && unit < p.hidden)
     };
 
@@ -184,7 +194,9 @@ pub unsafe fn gates<
             }
             let (mut next_h, mut next_c, mut of_y) = (before, c, [0.0; ROWS]);
             for j in 0..ROWS {
-                let (h, c) = step::<GATES>(of_x[j], of_hidden[j], before[j], c[j]);
+                // With two rows there are no registers for all gates at once.
+                let step = if const { ROWS == 1 } { step_of_half::<GATES> } else { step::<GATES> };
+                let (h, c) = step(of_x[j], of_hidden[j], before[j], c[j]);
                 // Computed in either case: behind a branch, one would wait for the other.
                 let h = f32::from_bits(bits::pinned(h.to_bits()));
                 if is_active[j] {

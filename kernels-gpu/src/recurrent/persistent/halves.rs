@@ -17,7 +17,7 @@
 //! Floor of a step: each block reads its group's h from L2, 16 bytes a lane, and from shared memory the weights that
 //! registers have no room for.
 
-use super::gates::{OWNERS, gates, rows_of};
+use super::gates::{OWNERS, gates, has_few, rows_of};
 use super::inputs;
 use super::multiply::{Held, first_chunk, multiply};
 use super::{Sequence, WARPS, units};
@@ -70,6 +70,11 @@ impl HalfForm {
     /// Hidden units of a block, a multiple of 16.
     pub const fn units(self) -> u32 {
         units(self.gates, self.tiles)
+    }
+
+    /// Whether a sub-batch may have fewer rows than columns.
+    pub const fn has_few(self) -> bool {
+        has_few(self.units(), self.span)
     }
 
     /// Bytes of shared memory of a block with so many sub-batches.
@@ -158,7 +163,24 @@ unsafe fn run<
             let of_row = |row, pair| corner.pack(const { units(GATES, TILES) }, row, pair);
             let all = corner.has(form.units(), const { PAIRS as u32 * CHUNK });
             let load = || Held::<HELD>::load::<T, TILES, PAIRS>(weight, of_row, all, layout.weights);
-            multiply::<T, TILES, PAIRS, HELD, ROUND, SPAN, 1>(load, of.exchange, fault, &p, layout.patience);
+            let patience = layout.patience;
+            if const { has_few(units(GATES, TILES), SPAN) } {
+                multiply::<T, TILES, PAIRS, HELD, ROUND, SPAN, 1, true>(
+                    load,
+                    of.exchange,
+                    fault,
+                    &p,
+                    patience,
+                );
+            } else {
+                multiply::<T, TILES, PAIRS, HELD, ROUND, SPAN, 1, false>(
+                    load,
+                    of.exchange,
+                    fault,
+                    &p,
+                    patience,
+                );
+            }
         } else {
             if const { GROWS } {
                 warpgroup::shrink_registers::<FEW_REGISTERS>();

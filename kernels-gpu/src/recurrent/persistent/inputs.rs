@@ -1,5 +1,6 @@
 //! gx on its way from memory to the warps that do the gates.
 
+use super::gates::has_few;
 use super::{Sequence, units};
 use crate::recurrent::exchange::COLUMNS;
 use crate::recurrent::has;
@@ -78,7 +79,13 @@ impl<'a, T: Half, const GATES: usize, const TILES: usize, const SPAN: usize>
         if step < p.steps {
             let time = if p.reverse == 0 { step } else { p.steps - 1 - step };
             let first_unit = thread::block_idx_x() * units;
-            let batch_row = |column: u32| p.row((sub, SPAN as u32), column);
+            let batch_row = |column: u32| {
+                if has_few(units, SPAN) {
+                    return p.row((sub, SPAN as u32), column);
+                }
+                let row = (thread::block_idx_y() * p.subs + sub) * COLUMNS + column;
+                (row, row < p.batch)
+            };
             let from = |column: u32, gate: u32, unit: u32| {
                 let row = time as usize * p.batch as usize + batch_row(column).0 as usize;
                 (row * GATES + gate as usize) * p.hidden as usize + (first_unit + unit) as usize

@@ -72,6 +72,7 @@ struct Multiplier<
     const HELD: usize,
     const SPAN: usize,
     const CLUSTER: usize,
+    const FEW: bool,
 > {
     weights: Held<HELD>,
     exchange: GlobalMut<u32>,
@@ -81,15 +82,22 @@ struct Multiplier<
     of_patience: Shared<u32>,
 }
 
-impl<const TILES: usize, const PAIRS: usize, const HELD: usize, const SPAN: usize, const CLUSTER: usize>
-    Multiplier<'_, TILES, PAIRS, HELD, SPAN, CLUSTER>
+impl<
+    const TILES: usize,
+    const PAIRS: usize,
+    const HELD: usize,
+    const SPAN: usize,
+    const CLUSTER: usize,
+    const FEW: bool,
+> Multiplier<'_, TILES, PAIRS, HELD, SPAN, CLUSTER, FEW>
 {
     /// Where a lane's pack of a chunk of h lies. An exchange has fewer than 2^32 words. The index as a whole: the compiler would keep an
     /// address for each pack.
     #[inline(always)]
     fn pack_of(&self, at: At, of_turn: usize, pack: usize) -> usize {
         let group = at.slot * thread::grid_dim_y() + thread::block_idx_y();
-        let of_warp = first_chunk::<PAIRS, CLUSTER>() * CHUNK_WORDS + self.p.lane() * 4;
+        let lane = if const { FEW } { self.p.lane() } else { warp::lane_id() };
+        let of_warp = first_chunk::<PAIRS, CLUSTER>() * CHUNK_WORDS + lane * 4;
         let first = (group * self.p.subs + at.sub + of_turn as u32) * self.p.ring.words + of_warp;
         (bits::opaque(first) + pack as u32 * CHUNK_WORDS) as usize
     }
@@ -217,7 +225,7 @@ impl<const TILES: usize, const PAIRS: usize, const HELD: usize, const SPAN: usiz
 
 /// Multiplies all sub-batches of all steps, `SPAN` at a time, with the weights that `load` gives; the blocks of a cluster share out the columns,
 /// and have as many sets of threads for gates, in turn for a sub-batch each. A warp's sums of a tile lie as accumulators do: 16 bytes for each lane, from the
-/// first byte of shared memory on; `patience` is where [`WARPS`] words are.
+/// first byte of shared memory on; `patience` is where [`WARPS`] words are. `FEW` is whether sub-batches may have fewer rows than columns.
 ///
 /// # Safety
 /// As [`sequence()`](fn@super::sequence); all lanes of the first [`WARPS`] warps call, and those behind them do the gates.
@@ -230,6 +238,7 @@ pub(in crate::recurrent) unsafe fn multiply<
     const ROUND: usize,
     const SPAN: usize,
     const CLUSTER: usize,
+    const FEW: bool,
 >(
     load: impl FnOnce() -> Held<HELD>,
     exchange: GlobalMut<u32>,
@@ -245,7 +254,7 @@ pub(in crate::recurrent) unsafe fn multiply<
         }
         warp::sync_warp(u32::MAX);
         let sums = Shared::dynamic(0, WARPS * (CLUSTER * SPAN * TILES) as u32 * warp::SIZE * 4);
-        let of = Multiplier::<TILES, PAIRS, HELD, SPAN, CLUSTER> {
+        let of = Multiplier::<TILES, PAIRS, HELD, SPAN, CLUSTER, FEW> {
             weights: load(),
             exchange,
             fault,

@@ -162,13 +162,24 @@ unsafe fn run<
             let load = || Held::<HELD>::load::<T, CLUSTER, PAIRS>(weight, of_row, all, layout.weights);
             // What comes to the initial state is received, too.
             let p = Sequence { steps: p.steps + 1, ..p };
-            multiply::<T, CLUSTER, PAIRS, HELD, ROUND, 1, CLUSTER>(
-                load,
-                of.exchange,
-                fault,
-                &p,
-                layout.patience,
-            );
+            let patience = layout.patience;
+            if const { CLUSTER == 1 } {
+                multiply::<T, CLUSTER, PAIRS, HELD, ROUND, 1, CLUSTER, true>(
+                    load,
+                    of.exchange,
+                    fault,
+                    &p,
+                    patience,
+                );
+            } else {
+                multiply::<T, CLUSTER, PAIRS, HELD, ROUND, 1, CLUSTER, false>(
+                    load,
+                    of.exchange,
+                    fault,
+                    &p,
+                    patience,
+                );
+            }
         } else {
             if const { CLUSTER > 1 } {
                 warpgroup::shrink_registers::<FEW_REGISTERS>();

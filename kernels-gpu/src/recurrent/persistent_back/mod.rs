@@ -35,7 +35,7 @@ const fn operands(gates: usize) -> u32 {
 
 /// The gate of a chunk among those of all gates, `chunks` each, which of them it is there, and whether there is one: a warp's chunks go beyond the last.
 #[inline(always)]
-fn gate_of<const GATES: usize>(chunk: u32, chunks: u32) -> (u32, u32, bool) {
+pub(super) fn gate_of<const GATES: usize>(chunk: u32, chunks: u32) -> (u32, u32, bool) {
     let (mut gate, mut of_gate) = (0, chunk);
     for _ in 1..GATES {
         if of_gate >= chunks {

@@ -4,7 +4,7 @@ use super::{
     BEGUN, FULL, FUSED_UNITS, FusedForm, KEPT, Layout, OF_X, OWNERS, Operands, SENT, THREADS, WARPS,
 };
 use crate::recurrent::exchange::{CHUNK, CHUNK_WORDS, COLUMNS, POISON, send, word};
-use crate::recurrent::math::step;
+use crate::recurrent::math::step_of_half;
 use crate::recurrent::persistent::Sequence;
 use crate::recurrent::persistent::multiply::place_of;
 use crate::recurrent::{GRU, has};
@@ -101,7 +101,7 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const KEEPS: bool>(
 
             thread::sync_named(FULL, THREADS);
             let of_h = totals::<GATES>(sums_of_h, place, of_h_bias);
-            let (next_h, next_c) = step::<GATES>(of_x, of_h, h, c);
+            let (next_h, next_c) = step_of_half::<GATES>(of_x, of_h, h, c);
             // Computed in either case: behind a branch, one would wait for the other.
             let next_h = f32::from_bits(bits::pinned(next_h.to_bits()));
             let of_y = if is_active { next_h } else { 0.0 };

@@ -155,7 +155,7 @@ pub(super) unsafe fn multiply<
         let mut asked: [Pack; PAIRS] =
             ask(exchange, |i| (first(slot) + i as u32 * CHUNK_WORDS) as usize, PAIRS);
         let mut buffer = 0;
-        leave(w_ih.times::<T, GATES, PAIRS>(inputs.take(buffer)), form.sums_of_x(0));
+        leave(w_ih.times::<T, GATES, PAIRS, 2>(inputs.take(buffer)), form.sums_of_x(0));
         thread::arrive_named(OF_X, THREADS);
         inputs.fetch(AHEAD, buffer);
         loop {
@@ -165,7 +165,7 @@ pub(super) unsafe fn multiply<
             }
             let at = |i: usize| (first(slot) + i as u32 * CHUNK_WORDS) as usize;
             let h = receive_or_report(exchange, at, asked, step, of_patience, fault);
-            leave(w_hh.times::<T, GATES, PAIRS>(h), sums_of_h);
+            leave(w_hh.times::<T, GATES, PAIRS, 2>(h), sums_of_h);
             thread::arrive_named(FULL, THREADS);
             slot = ring.after(slot);
             step += 1;
@@ -176,7 +176,7 @@ pub(super) unsafe fn multiply<
             // Others are about as far as this block: what it has not sent is asked for in vain, which takes as long as asking.
             thread::sync_named(SENT, THREADS);
             asked = ask(exchange, |i| (first(slot) + i as u32 * CHUNK_WORDS) as usize, PAIRS);
-            leave(w_ih.times::<T, GATES, PAIRS>(inputs.take(buffer)), form.sums_of_x(step));
+            leave(w_ih.times::<T, GATES, PAIRS, 2>(inputs.take(buffer)), form.sums_of_x(step));
             // Those who do gates have passed the barrier of the step before.
             thread::arrive_named(OF_X, THREADS);
             inputs.fetch(step + AHEAD, buffer);
