@@ -184,7 +184,7 @@ mod tests {
     fn the_program_stays_small() {
         let packed: usize = families().iter().map(|family| family.packed_bytes()).sum();
         println!("{packed} bytes");
-        // 7.5 MiB: all of it is in every program.
-        assert!(packed < 15 << 19, "{packed} bytes of packed PTX");
+        // 7.75 MiB: all of it is in every program.
+        assert!(packed < 31 << 18, "{packed} bytes of packed PTX");
     }
 }

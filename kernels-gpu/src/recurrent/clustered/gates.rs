@@ -3,19 +3,19 @@
 use super::cells::Cells;
 use super::inputs::{Inputs, Source, elements};
 use super::multiply::Sums;
-use super::{CLUSTERED_UNITS, FULL, GRU, Operands, PARTS, WARPS, has, pair_of, threads, total};
+use super::{CLUSTERED_UNITS, EMPTY, FULL, GRU, Operands, PARTS, WARPS, has, pair_of, threads, total};
 use crate::recurrent::math::step_of_half;
 use crate::recurrent::persistent::Sequence;
 use cuda_std::bits;
 use cuda_std::cluster;
 use cuda_std::prelude::*;
 
-/// Does the gates of a row of all steps: a lane has a unit. `KEEPS` is whether `p` has [`has::KEPT`]: a loop of its own, since the other would be slower for it.
+/// Does the gates of a row of all steps: a lane has a unit.
 ///
 /// # Safety
 /// As [`clustered_sequence()`](fn@super::clustered_sequence); all lanes of as many warps as the cluster has rows call, behind the first [`WARPS`], which multiply.
 #[inline(always)]
-pub(super) unsafe fn gates<T: Half, const GATES: usize, const PAIRS: usize, const KEEPS: bool>(
+pub(super) unsafe fn gates<T: Half, const GATES: usize, const PAIRS: usize>(
     of: Operands<T>,
     p: &Sequence,
     (exchange, sums): (Cells<PAIRS>, Sums),
@@ -29,7 +29,7 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const PAIRS: usize, cons
     let unit = rank * CLUSTERED_UNITS + lane;
     let exists = is_row && unit < p.hidden;
     let writes = exists && lane % 2 == 0;
-    let reverse = p.reverse != 0;
+    let (reverse, keeps) = (p.reverse != 0, p.has & has::KEPT != 0);
 
     // SAFETY: the caller's contract. Sums are read behind a barrier that those who wrote them arrived at.
     unsafe {
@@ -83,6 +83,9 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const PAIRS: usize, cons
             }
             // All loads first: they would otherwise wait for one another, and for what is computed of some.
             warp::sync_warp(u32::MAX);
+            if now + 2 < p.steps {
+                thread::arrive_named(EMPTY + now % 2, threads(exchange));
+            }
             let mut of_h = [0.0; GATES];
             for gate in 0..GATES {
                 of_h[gate] = of_bias[gate] + total(parts[gate]);
@@ -99,7 +102,7 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const PAIRS: usize, cons
                 exchange.send(now + 1, rank, of_cluster, pair_of::<T>(h));
             }
             y.set_4_if(writes, y_at as usize, pair_of::<T>(of_y));
-            if const { KEEPS } {
+            if keeps {
                 for gate in 0..GATES {
                     let at = (of_time * GATES + gate) * p.hidden as usize + unit as usize;
                     gh.set_4_if(writes, at, pair_of::<T>(of_h[gate]));

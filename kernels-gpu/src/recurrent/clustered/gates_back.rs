@@ -5,7 +5,8 @@ use super::cells::{ASIDE_WORDS, Cells};
 use super::inputs::{Inputs, Source, elements};
 use super::multiply::Sums;
 use super::{
-    CLUSTERED_ROWS, CLUSTERED_UNITS, FULL, GRU, Layout, OperandsBack, WARPS, has, pairs_of, threads, total,
+    CLUSTERED_ROWS, CLUSTERED_UNITS, EMPTY, FULL, GRU, Layout, OperandsBack, WARPS, has, pairs_of, threads,
+    total,
 };
 use crate::recurrent::math::{FACTORS, Factors};
 use crate::recurrent::persistent::Sequence;
@@ -13,9 +14,9 @@ use cuda_std::cluster;
 use cuda_std::prelude::*;
 
 /// The first of two barriers at which a step's factors are there, of steps in turn.
-const READY: u32 = 3;
+const READY: u32 = EMPTY + 2;
 /// The first of two at which they have been read.
-const TAKEN: u32 = 5;
+const TAKEN: u32 = READY + 2;
 
 /// What a lane is given of a step: factors, and dy.
 const GIVEN: usize = FACTORS + 1;
@@ -152,7 +153,11 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const PAIRS: usize>(
             let is_active = (time as i32) < length;
 
             thread::sync_named(FULL + back % 2, threads(exchange));
-            dh += total(sums.parts(back, 0, of_cluster));
+            let parts = sums.parts(back, 0, of_cluster);
+            if back + 2 <= p.steps {
+                thread::arrive_named(EMPTY + back % 2, threads(exchange));
+            }
+            dh += total(parts);
             if back < p.steps {
                 let slopes = factors.slopes::<GATES>((dh + dy, dc));
                 let given = |value: f32| if is_active { value } else { 0.0 };

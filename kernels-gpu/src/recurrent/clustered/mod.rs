@@ -46,6 +46,9 @@ const _: () = assert!(PARTS * HALVES == WARPS as usize);
 /// The first of two barriers at which sums are there, of steps in turn.
 const FULL: u32 = 1;
 
+/// The first of two barriers at which they have been read: who writes them two steps later passes it, and long after.
+const EMPTY: u32 = 3;
+
 /// What an instance is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusteredForm {
@@ -211,11 +214,7 @@ pub unsafe fn clustered_sequence<T: Half, const GATES: usize, const PAIRS: usize
             multiply::<T, GATES, PAIRS, HELD, 2>(held, exchange, sums, p.steps);
         } else if warp::warp_id() < WARPS + p.rows {
             let of = Operands { gx, bias, h0, c0, lengths, y, h_n, c_n, gh, cells };
-            if p.has & has::KEPT != 0 {
-                gates::gates::<T, GATES, PAIRS, true>(of, &p, (exchange, sums), layout.inputs);
-            } else {
-                gates::gates::<T, GATES, PAIRS, false>(of, &p, (exchange, sums), layout.inputs);
-            }
+            gates::gates::<T, GATES, PAIRS>(of, &p, (exchange, sums), layout.inputs);
         }
         cluster::sync();
     }

@@ -1,7 +1,7 @@
 //! What the warps that multiply do: receive, multiply, leave sums. Warps of the same part of the columns have a tile of each gate's units each.
 
 use super::cells::Cells;
-use super::{CLUSTERED_UNITS, FULL, HALVES, PARTS, threads};
+use super::{CLUSTERED_UNITS, EMPTY, FULL, HALVES, PARTS, threads};
 use crate::recurrent::exchange::CHUNK;
 use crate::recurrent::persistent::WARPS;
 use crate::recurrent::persistent::multiply::{place_of, place_of_lane};
@@ -150,11 +150,14 @@ pub unsafe fn multiply<
     }
     let (of_warp, mut step) = ((part(), half()), 0);
     while step < steps {
-        // SAFETY: the caller's contract. Sums of two steps before have been read: what is received was sent by blocks that had what this one sent since.
+        // SAFETY: the caller's contract.
         unsafe {
             let received = exchange.receive(step, of_warp);
             let sums = weights.times::<T, TILES, PAIRS, CHAINS>(received);
             exchange.clear(step, of_warp);
+            if step >= 2 {
+                thread::sync_named(EMPTY + step % 2, threads(exchange));
+            }
             of.leave(step, exchange.rows, sums);
         }
         thread::arrive_named(FULL + step % 2, threads(exchange));
