@@ -61,7 +61,7 @@ impl<const PAIRS: usize> Cells<PAIRS> {
     /// Parts of the columns that have chunks to receive: the others have nothing to wait for.
     #[inline(always)]
     pub fn receivers(&self) -> u32 {
-        (self.chunks + PAIRS as u32 - 1) / PAIRS as u32
+        self.chunks.div_ceil(PAIRS as u32)
     }
 
     /// Where the slot of a step begins.
@@ -138,7 +138,7 @@ impl<const PAIRS: usize> Cells<PAIRS> {
     /// columns change places by twos; beyond the rows they are those before again.
     #[inline(always)]
     fn of_lane(&self, part: u32, half: u32) -> u32 {
-        let row = (warp::lane_id() / ROW_PACKS ^ half) & (self.rows - 1);
+        let row = ((warp::lane_id() / ROW_PACKS) ^ half) & (self.rows - 1);
         self.of_row(part * PAIRS as u32, row) + warp::lane_id() % ROW_PACKS * 4
     }
 
