@@ -1,11 +1,36 @@
 //! Barriers, indices, memory order, clusters, parameters and launches in a row.
 
+use cuda_std::kernel::Kernel;
 use kernels_gpu::probe::{
     INDICES, MESSAGES, flag_packs, flags, halves_meet, indices, last_block_sums, message, parameters, posts,
     relay_begun, relay_waited, remote_packs, ring, voting_barriers, way,
 };
 use warpwright::{Device, Grid, Result};
 use warpwright_tests::{Array, Random, assert_same, on_each_device};
+
+/// Has each block of clusters receive so many words from its left neighbour, three times in turn: word w of turn t of the block of a rank is
+/// 1000·(t + 1) + 100·rank + w.
+fn flags_come(device: &Device, kernel: &Kernel<flags::Args>, words: usize) -> Result<()> {
+    const BLOCKS: usize = 16;
+    if device.info().is_some_and(|info| info.arch != (9, 0)) {
+        return Ok(());
+    }
+    for size in [2, 4, 8] {
+        let out = Array::poisoned(device, BLOCKS * 3 * words)?;
+        let grid = Grid::new(BLOCKS as u64)?.cluster(size as u32);
+        // SAFETY: the array has the size that the kernel states.
+        unsafe { device.launch(kernel, grid, (out.view_mut()?,))? };
+        let mut want = Vec::new();
+        for block in 0..BLOCKS {
+            let left = ((block % size + size - 1) % size) as u32;
+            for turn in 1..4 {
+                want.extend((0..words as u32).map(|word| 1000 * turn + 100 * left + word));
+            }
+        }
+        assert_same(&out.read()?, &want, format!("clusters of {size}: [block, turn, word]"));
+    }
+    Ok(())
+}
 
 on_each_device! {
     fn barriers_vote(device: &Device) -> Result<()> {
@@ -116,49 +141,11 @@ on_each_device! {
     }
 
     fn words_that_a_block_of_a_cluster_stores_are_their_own_flags(device: &Device) -> Result<()> {
-        const THREADS: usize = 64;
-        const BLOCKS: usize = 16;
-        if device.info().is_some_and(|info| info.arch != (9, 0)) {
-            return Ok(());
-        }
-        for size in [2, 4, 8] {
-            let out = Array::poisoned(device, BLOCKS * 3 * THREADS)?;
-            let grid = Grid::new(BLOCKS as u64)?.cluster(size as u32);
-            // SAFETY: the array has the size that the kernel states.
-            unsafe { device.launch(&flags::ALL[0], grid, (out.view_mut()?,))? };
-            let mut want = Vec::new();
-            for block in 0..BLOCKS {
-                let left = ((block % size + size - 1) % size) as u32;
-                for turn in 1..4 {
-                    want.extend((0..THREADS as u32).map(|thread| 1000 * turn + 100 * left + thread));
-                }
-            }
-            assert_same(&out.read()?, &want, format!("clusters of {size}: [block, turn, thread]"));
-        }
-        Ok(())
+        flags_come(device, &flags::ALL[0], 64)
     }
 
     fn packs_that_a_block_of_a_cluster_stores_are_their_own_flags(device: &Device) -> Result<()> {
-        const WORDS: usize = 256;
-        const BLOCKS: usize = 16;
-        if device.info().is_some_and(|info| info.arch != (9, 0)) {
-            return Ok(());
-        }
-        for size in [2, 4, 8] {
-            let out = Array::poisoned(device, BLOCKS * 3 * WORDS)?;
-            let grid = Grid::new(BLOCKS as u64)?.cluster(size as u32);
-            // SAFETY: the array has the size that the kernel states.
-            unsafe { device.launch(&flag_packs::ALL[0], grid, (out.view_mut()?,))? };
-            let mut want = Vec::new();
-            for block in 0..BLOCKS {
-                let left = ((block % size + size - 1) % size) as u32;
-                for turn in 1..4 {
-                    want.extend((0..WORDS as u32).map(|word| 1000 * turn + 100 * left + word));
-                }
-            }
-            assert_same(&out.read()?, &want, format!("clusters of {size}: [block, turn, word]"));
-        }
-        Ok(())
+        flags_come(device, &flag_packs::ALL[0], 256)
     }
 
     fn blocks_of_a_cluster_reach_one_anothers_shared_memory(device: &Device) -> Result<()> {
