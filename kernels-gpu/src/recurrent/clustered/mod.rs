@@ -8,7 +8,7 @@
 //! and multiply (`multiply`); of the others each has a row of the batch, and a lane a unit: they add up sums, do the gates and send (`gates`,
 //! `gates_back`). What passes between blocks lies as lanes want it for fragments, in *slots* in turn (`cells`), and is its own flag: every word is
 //! [`POISON`](super::POISON) until it comes. Who receives something of a step knows that its block has received all of two steps before, and empties that slot; it is sent to two
-//! steps later, by blocks that have what this one sent behind that. Sums lie in two buffers in turn for the same reason.
+//! steps later, by blocks that have what this one sent behind that. Sums lie in two buffers in turn, which barriers pass back and forth.
 //!
 //! Blocks of a cluster are started together, and clusters do not wait for one another: the launch is not cooperative, the grid may be larger than the GPU.
 //!
