@@ -83,9 +83,6 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const PAIRS: usize>(
             }
             // All loads first: they would otherwise wait for one another, and for what is computed of some.
             warp::sync_warp(u32::MAX);
-            if now + 2 < p.steps {
-                thread::arrive_named(EMPTY + now % 2, threads(exchange));
-            }
             let mut of_h = [0.0; GATES];
             for gate in 0..GATES {
                 of_h[gate] = of_bias[gate] + total(parts[gate]);
@@ -100,6 +97,9 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const PAIRS: usize>(
             }
             if now + 1 != p.steps {
                 exchange.send(now + 1, rank, of_cluster, pair_of::<T>(h));
+            }
+            if now + 2 < p.steps {
+                thread::arrive_named(EMPTY + now % 2, threads(exchange));
             }
             y.set_4_if(writes, y_at as usize, pair_of::<T>(of_y));
             if keeps {

@@ -154,9 +154,6 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const PAIRS: usize>(
 
             thread::sync_named(FULL + back % 2, threads(exchange));
             let parts = sums.parts(back, 0, of_cluster);
-            if back + 2 <= p.steps {
-                thread::arrive_named(EMPTY + back % 2, threads(exchange));
-            }
             dh += total(parts);
             if back < p.steps {
                 let slopes = factors.slopes::<GATES>((dh + dy, dc));
@@ -172,6 +169,9 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const PAIRS: usize>(
                     words[GATES - 1] = last;
                 }
                 send(back + 1, words);
+                if back + 2 <= p.steps {
+                    thread::arrive_named(EMPTY + back % 2, threads(exchange));
+                }
                 if is_active {
                     (dh, dc) = (slopes.dh, slopes.dc);
                 }

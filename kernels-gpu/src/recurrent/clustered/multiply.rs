@@ -152,12 +152,13 @@ pub unsafe fn multiply<
     while step < steps {
         // SAFETY: the caller's contract.
         unsafe {
-            let received = exchange.receive(step, of_warp);
-            let sums = weights.times::<T, TILES, PAIRS, CHAINS>(received);
-            exchange.clear(step, of_warp);
+            // While nothing has come yet: behind the products it would take a step longer.
             if step >= 2 {
                 thread::sync_named(EMPTY + step % 2, threads(exchange));
             }
+            let received = exchange.receive(step, of_warp);
+            let sums = weights.times::<T, TILES, PAIRS, CHAINS>(received);
+            exchange.clear(step, of_warp);
             of.leave(step, exchange.rows, sums);
         }
         thread::arrive_named(FULL + step % 2, threads(exchange));
