@@ -32,7 +32,8 @@ pub(super) fn prepare<T: Element + Float + kernels::repack::Instances>(
         let (rows, cols) = extents[i];
         let matrix = if i == 0 { &mut layout.a } else { &mut layout.b };
         if side.copied {
-            held[i] = repacked::<T>(problem.op, &held[i], matrix, [rows, cols], side.along_k, layout.batch)?;
+            let copied = Copied::new(matrix, [rows, cols], layout.batch, side.along_k, T::PER_PACK);
+            held[i] = repacked::<T>(problem.op, &held[i], matrix, &copied.in_lines(T::DTYPE))?;
         }
         // The step of a single line is any.
         if let Some(lines) = lines(matrix, rows, cols, T::PER_PACK) {
@@ -46,21 +47,18 @@ pub(super) fn prepare<T: Element + Float + kernels::repack::Instances>(
     Ok(Ready { layout, operands: held })
 }
 
-/// A copy of an operand whose lines start at multiples of 16 bytes, and where it lies.
+/// A copy of an operand, and where it lies.
 fn repacked<T: Element + Float + kernels::repack::Instances>(
     op: &'static str,
     tensor: &Tensor,
     matrix: &mut Matrix,
-    [rows, cols]: [usize; 2],
-    along_k: bool,
-    batch: [usize; 2],
+    copied: &Copied,
 ) -> Result<Tensor> {
-    let copied = Copied::new(matrix, [rows, cols], batch, along_k, T::PER_PACK);
-    let Copied { length, pitch, source, .. } = copied;
+    let &Copied { length, pitch, source, .. } = copied;
     let copy = if source.row == 1 && source.col != 1 && pitch == length {
-        transposed(tensor, &copied)?
+        transposed(tensor, copied)?
     } else {
-        gathered::<T>(op, tensor, &copied)?
+        gathered::<T>(op, tensor, copied)?
     };
     let lies = copied.matrix();
     *matrix = Matrix {
@@ -79,7 +77,7 @@ fn transposed(tensor: &Tensor, copied: &Copied) -> Result<Tensor> {
     crate::ops::contiguous(&view)
 }
 
-/// Any lines, with zeros behind them up to a whole pack.
+/// Any lines, with zeros behind them.
 fn gathered<T: Element + Float + kernels::repack::Instances>(
     op: &'static str,
     tensor: &Tensor,
@@ -121,6 +119,63 @@ pub fn packed_rows<T: Element + Float + kernels::repack::Instances>(
     if let Some(lines) = as_it_is {
         return Ok((matrix.clone(), lines.step as usize));
     }
-    let copy = repacked::<T>(op, matrix, &mut at, [rows, cols], true, [1, 1])?;
+    let copied = Copied::new(&at, [rows, cols], [1, 1], true, T::PER_PACK);
+    let copy = repacked::<T>(op, matrix, &mut at, &copied)?;
     Ok((copy, at.row as usize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+    use half::bf16;
+
+    /// Copies lines that lie as `matrix` says from element `first` on, in a batch of two by three, and compares every element of the copy.
+    fn check(device: &Device, [rows, cols]: [usize; 2], matrix: Matrix, first: usize, along_k: bool) {
+        let ends = [(matrix.row, rows), (matrix.col, cols), (matrix.outer, 2), (matrix.inner, 3)];
+        let last = ends.iter().map(|&(step, extent)| step as usize * (extent - 1)).sum::<usize>();
+        let numbers: Vec<bf16> =
+            (0..=first + last).map(|i| bf16::from_bits(1 + (i % 32_749) as u16)).collect();
+        let all = Tensor::from_slice(device, &[numbers.len()], &numbers).unwrap();
+        let from = all.narrow(0, first, last + 1).unwrap();
+        let copied =
+            Copied::new(&matrix, [rows, cols], [2, 3], along_k, bf16::PER_PACK).in_lines(bf16::DTYPE);
+        let mut lies = matrix;
+        let copy = repacked::<bf16>("matmul", &from, &mut lies, &copied).unwrap();
+        let got = copy.to_vec::<bf16>().unwrap();
+        let Copied { outer, inner, lines, length, pitch, source, .. } = copied;
+        assert_eq!(got.len(), outer * inner * lines * pitch);
+        for (at, got) in got.into_iter().enumerate() {
+            let (element, line) = (at % pitch, at / pitch % lines);
+            let (of_inner, of_outer) = (at / pitch / lines % inner, at / pitch / lines / inner);
+            let of = |step: i64, index: usize| step as usize * index;
+            let place = of(source.row, line) + of(source.col, element);
+            let place = first + place + of(source.inner, of_inner) + of(source.outer, of_outer);
+            let want = if element < length { numbers[place] } else { bf16::ZERO };
+            assert_eq!(got.to_bits(), want.to_bits(), "{matrix:?} {rows}x{cols} at {at}");
+        }
+        let step = if along_k { lies.row } else { lies.col };
+        assert_eq!(step, pitch as i64);
+    }
+
+    #[test]
+    fn copies_have_what_lies_there_and_zeros_behind_it() {
+        for device in Device::cuda(0).into_iter().chain([Device::cpu()]) {
+            let of = |row, col, inner, outer| Matrix { row, col, inner, outer };
+            // Whole packs, which go to lines of L2; the same between packs, and from between them.
+            check(&device, [5, 264], of(272, 1, 1360, 4080), 8, true);
+            check(&device, [5, 261], of(272, 1, 1360, 4080), 8, true);
+            check(&device, [5, 264], of(264, 1, 1320, 3960), 3, true);
+            check(&device, [5, 264], of(265, 1, 1325, 3975), 0, true);
+            // Short lines stay short.
+            check(&device, [7, 40], of(40, 1, 280, 840), 0, true);
+            check(&device, [7, 37], of(37, 1, 259, 777), 0, true);
+            // Along rows, across them, and what repeats in the batch.
+            check(&device, [300, 6], of(1, 304, 1824, 5472), 0, false);
+            check(&device, [300, 6], of(1, 301, 1806, 5418), 1, false);
+            check(&device, [6, 272], of(1, 6, 1632, 4896), 0, true);
+            check(&device, [6, 264], of(2, 13, 0, 0), 1, true);
+            check(&device, [5, 264], of(264, 1, 0, 1320), 0, true);
+        }
+    }
 }

@@ -10,7 +10,7 @@ use kernels_gpu::matmul::{
 };
 
 use super::copies::{Ready, prepare};
-use super::layout::Layout;
+use super::layout::{LINE, Layout};
 use super::maps;
 use super::parted::{Parts, Whole};
 use super::plan::{Choice, Plan, Request, Target, instance};
@@ -96,8 +96,13 @@ fn dispatch(
     }
 }
 
+/// A tensor's address modulo a line of L2.
+pub(super) fn phase(tensor: &Tensor) -> usize {
+    (tensor.address() % LINE as u64) as usize
+}
+
 fn request(problem: &Problem, layout: &Layout, operands: [&Tensor; 2]) -> Request {
-    Request::new(problem, layout, operands.map(|tensor| tensor.address().is_multiple_of(16)))
+    Request::new(problem, layout, operands.map(phase))
 }
 
 fn floats(
@@ -172,8 +177,17 @@ where
         + kernels::repack::Instances
         + kernels::reduce::Instances,
 {
-    let plan = Plan::new(&request(problem, layout, operands), Target::of(y.device()), problem.wanted);
-    let Ready { layout, operands } = prepare::<T>(&plan, problem, layout, operands)?;
+    let (request, target) = (request(problem, layout, operands), Target::of(y.device()));
+    let mut plan = Plan::new(&request, target, problem.wanted);
+    let ready = match prepare::<T>(&plan, problem, layout, operands) {
+        // Copies of what could be read as it lies.
+        Err(Error::OutOfMemory { .. }) if plan.sides != request.sides => {
+            plan = Plan::of_what_lies(&request, target, problem.wanted);
+            prepare::<T>(&plan, problem, layout, operands)
+        }
+        ready => ready,
+    };
+    let Ready { layout, operands } = ready?;
     let operands = operands.each_ref();
     let extents = [(layout.m, layout.k), (layout.n, layout.k)];
     let code = match plan.choice {

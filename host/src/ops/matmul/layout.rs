@@ -3,6 +3,7 @@
 use kernels_gpu::matmul::Matrix;
 
 use super::problem::Problem;
+use crate::dtype::DType;
 use crate::shape::{self, Dims, merge};
 
 /// The largest m, n and k: kernels count in 31 bits, with room for a tile.
@@ -147,6 +148,26 @@ pub struct Lines {
     pub step: i64,
 }
 
+/// Bytes of a line of L2.
+pub const LINE: usize = 128;
+/// Lines of L2 of a line of an operand from which on what is left of the last is little.
+const MANY_LINES: usize = 4;
+
+/// The largest part of a line of L2, in bytes, at multiples of which all lines of an operand begin; `phase` is its address modulo [`LINE`].
+pub fn begins(matrix: &Matrix, along_k: bool, dtype: DType, phase: usize) -> usize {
+    let step = if along_k { matrix.row } else { matrix.col };
+    let bytes = |step: i64| step.unsigned_abs() as usize * dtype.size();
+    let all =
+        [step, matrix.outer, matrix.inner].into_iter().fold(phase | LINE, |all, step| all | bytes(step));
+    1 << all.trailing_zeros()
+}
+
+/// Elements from line to line of a copy whose lines have so many: whole packs of 16 bytes, or whole lines of L2 where that is little more.
+pub fn pitch(length: usize, dtype: DType) -> usize {
+    let [pack, line] = [16, LINE].map(|bytes| bytes / dtype.size());
+    length.next_multiple_of(if length >= MANY_LINES * line { line } else { pack })
+}
+
 /// A copy of an operand in lines of whole packs, contiguous: `[outer, inner, lines, pitch]`. What repeats in the batch is there once.
 #[derive(Clone, Copy, Debug)]
 pub struct Copied {
@@ -155,7 +176,7 @@ pub struct Copied {
     pub lines: usize,
     /// Elements of a line.
     pub length: usize,
-    /// With those behind them, up to a whole pack.
+    /// With those behind them.
     pub pitch: usize,
     /// Where the operand lies, with lines as rows.
     pub source: Matrix,
@@ -182,6 +203,12 @@ impl Copied {
             source: Matrix { row, col, ..*matrix },
             along_k,
         }
+    }
+
+    /// With lines as [`pitch`] has them. What is transposed goes into whole packs, by a kernel that leaves no gaps.
+    pub fn in_lines(self, dtype: DType) -> Copied {
+        let pitch = if self.source.col == 1 { pitch(self.length, dtype) } else { self.pitch };
+        Copied { pitch, ..self }
     }
 
     /// Where the copy's elements lie.

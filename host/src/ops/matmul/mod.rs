@@ -89,7 +89,8 @@ impl<D> Default for Matmul<'_, D> {
 /// much as they have, since they are transposed; where there is none, other kernels serve.
 ///
 /// Any strides are accepted. Operands whose rows or columns start at multiples of 16 bytes (in f32: and have them whole) are
-/// read as they lie; others are copied first, which [`explain`] tells.
+/// read as they lie, unless these begin within lines of L2 of 128 bytes and so many blocks read them that a copy is faster; others are copied first, which
+/// [`explain`] tells.
 ///
 /// ```
 /// use warpwright::{Device, Tensor, ops::{self, Matmul}};
@@ -125,7 +126,7 @@ pub fn matmul_into_by(choice: Choice, a: &Tensor, b: &Tensor, parameters: &Matmu
 }
 
 fn into(a: &Tensor, b: &Tensor, parameters: &Matmul, y: &Tensor, choice: Option<Choice>) -> Result<()> {
-    let wanted = choice.map(|choice| Wanted { choice, splits: None });
+    let wanted = choice.map(|choice| Wanted { choice, splits: None, sides: None });
     let problem = Problem { wanted, ..problem(OP, a, b, parameters)? };
     let inputs: Vec<&Tensor> = [a, b].into_iter().chain(parameters.c).collect();
     check_output(OP, "y", y, &problem.y, &inputs)?;

@@ -7,18 +7,18 @@
 //! and fill their pipelines once. Rates are measured, on an H200.
 //!
 //! On Hopper 16-bit products take the sum of what their blocks take, of what their bytes take and of what L2 takes to look up the lines of
-//! 128 bytes that tiles are made of: two for a row of a stage that lies across lines, as all may where rows begin anywhere.
+//! 128 bytes that tiles are made of: two for a row of a stage that lies across lines, as all may where rows begin anywhere. It looks up no more than
+//! so many in a time; where that is what a product waits for, operands are worth a copy whose lines begin at lines of L2.
 
 use kernels_gpu::matmul::PARTS;
 
+use super::layout::{LINE, pitch};
 use super::plan::{Choice, Plan, Request, Side, Target};
 use super::tiles::{Cluster, Pace, Part, Read, Stay, Tile};
 use crate::cuda::shared::blocks_that_fit;
 
 /// Terms of a split are a multiple of every kernel's depth; this is that of the kernels for 16 bits and for parts.
 const DEPTH: usize = 64;
-/// Bytes of a line of L2, and of a line of a stage of what the accelerator copies.
-const LINE: usize = 128;
 /// Most bytes of partial sums.
 const MOST_PARTIALS: usize = 64 << 20;
 /// Microseconds that a launch takes by itself.
@@ -53,6 +53,8 @@ const COPIED: f64 = 0.302;
 /// For each megabyte of operands and results there, and for 1000 lines that come from L2: of `pipelined`, and of clusters.
 const BYTES: [f64; 2] = [0.134, 0.121];
 const LINES: [f64; 2] = [3.62e-3, 4.59e-3];
+/// Lines that L2 looks up in a microsecond.
+const LOOKUPS: f64 = 68e3;
 /// Clusters of so many blocks that fit for each multiprocessor: some are left over in each group of these.
 const CLUSTERS: [f64; 4] = [1.0, 64.0 / 132.0, 30.0 / 132.0, 15.0 / 132.0];
 /// Longer kernels are not started early: it gains 0.3 µs, and takes more than that where blocks come to lie unevenly.
@@ -64,6 +66,30 @@ const ASKING: f64 = 512.0;
 const ALWAYS_ASKING: [u32; 2] = [128, 64];
 
 impl Tile {
+    /// The request as it is, and with operands copied first that could be read as they lie, but for which L2 would look up more lines than for a copy
+    /// for longer than copying takes.
+    pub(super) fn with_copies(&self, request: &Request) -> impl Iterator<Item = Request> {
+        let Request { m, n, k, batch, dtype, .. } = *request;
+        let with = move |copies: [bool; 2]| {
+            let mut request = *request;
+            request.sides.iter_mut().zip(copies).for_each(|(side, copy)| side.copied |= copy);
+            request
+        };
+        let tiles = self.tiles(request);
+        let pays = [(m, [true, false]), (n, [false, true])].map(|(rows, copies)| {
+            let spared = (lines(request, tiles) - lines(&with(copies), tiles)) / LOOKUPS;
+            let megabytes = (batch * rows * k * 2 * dtype.size()) as f64 / 1e6;
+            matches!(self.choice, Choice::Pipelined { .. }) && spared > COPY + COPIED * megabytes
+        });
+        let all = [[false, false], [true, false], [false, true], [true, true]];
+        all.into_iter().filter(move |copies| (0..2).all(|i| !copies[i] || pays[i])).map(with)
+    }
+
+    /// Of a product, down and across.
+    fn tiles(&self, request: &Request) -> [usize; 2] {
+        [request.m.div_ceil(self.rows as usize), request.n.div_ceil(self.cols as usize)]
+    }
+
     /// Whether a block has its shared memory.
     pub(super) fn fits(&self, target: Target) -> bool {
         blocks_that_fit(target.shared_bytes, self.shared_bytes) > 0
@@ -79,7 +105,7 @@ impl Tile {
         if k.div_ceil(k_of_split).max(1) != splits || partials > MOST_PARTIALS {
             return None;
         }
-        let tiles = [m.div_ceil(self.rows as usize), n.div_ceil(self.cols as usize)];
+        let tiles = self.tiles(request);
         let blocks = (tiles[0] * tiles[1] * splits * batch) as f64;
         let fitting = target.shared_bytes.checked_div(self.shared_bytes).unwrap_or(self.resident);
         let resident = f64::from(self.resident.min(fitting).max(1));
@@ -144,7 +170,9 @@ impl Tile {
             Pace::Parted(_) => PARTED_LAUNCH + compute.max(in_memory),
             Pace::Reading(Read { once, megabyte, .. }) => once + compute.max(megabyte * bytes / 1e6),
             Pace::Staying(_) => {
-                PIPED_LAUNCH + compute + BYTES[0] * bytes / 1e6 + LINES[0] * lines(request, tiles) / 1e3
+                let lines = lines(request, tiles);
+                let of_blocks = compute + BYTES[0] * bytes / 1e6 + LINES[0] * lines / 1e3;
+                PIPED_LAUNCH + if rounded { of_blocks } else { of_blocks.max(lines / LOOKUPS) }
             }
             Pace::Clusters(Cluster { once, .. }) => {
                 // Threads that fetch take what they need of a line.
@@ -165,7 +193,6 @@ impl Tile {
         // These read operands as they lie.
         let any =
             matches!(self.choice, Choice::CudaCores { .. } | Choice::Loose { .. } | Choice::Parted { .. });
-        let asked = sides;
         let sides = sides.map(|side| Side {
             along_k: side.along_k || rounded,
             copied: side.copied && !any || rounded && !side.along_k,
@@ -181,13 +208,12 @@ impl Tile {
             Pace::Parted(_) => (PARTING, PARTED),
             Pace::Staying(_) | Pace::Clusters(_) => (COPY, [COPIED; 2]),
         };
-        let copies: f64 = [m, n]
-            .into_iter()
-            .zip(sides.iter().map(written).zip(asked))
-            .filter(|&(_, (written, _))| written > 0)
-            .map(|(rows, (written, asked))| {
+        let copies: f64 = (0..2)
+            .map(|i| (i, [m, n][i], written(&sides[i])))
+            .filter(|&(_, _, written)| written > 0)
+            .map(|(i, rows, written)| {
                 let megabytes = (batch * rows * k * (dtype.size() + written)) as f64 / 1e6;
-                copy + copied[usize::from(asked.copied)] * megabytes
+                copy + copied[usize::from(request.begins[i] < 16)] * megabytes
             })
             .sum();
         let microseconds = of_blocks + reduce + copies;
@@ -214,16 +240,20 @@ impl Tile {
     }
 }
 
-/// Lines of L2 that the tiles' stages are made of, of operands without gaps.
+/// Lines of L2 that are looked up for the tiles' stages.
 fn lines(request: &Request, tiles: [usize; 2]) -> f64 {
-    let Request { m, n, k, batch, dtype, sides, .. } = *request;
-    let of_side = |side: &Side, rows: usize, times: usize| {
-        let along = if side.along_k { k } else { rows };
-        let row = (along * dtype.size()).next_multiple_of(16);
+    let Request { m, n, k, batch, dtype, sides, begins, .. } = *request;
+    let of_side = |i: usize, rows: usize, times: usize| {
+        let begins = match sides[i] {
+            Side { copied: true, along_k } => {
+                let bytes = pitch(if along_k { k } else { rows }, dtype) * dtype.size();
+                1 << bytes.trailing_zeros().min(LINE.trailing_zeros())
+            }
+            _ => begins[i],
+        };
         // Rows of a stage begin at multiples of this within a line, and at all of them alike often.
-        let step = 1 << row.trailing_zeros().min(LINE.trailing_zeros());
-        let across = 2.0 - f64::from(step) / LINE as f64;
+        let across = 2.0 - begins as f64 / LINE as f64;
         (rows * times * k.div_ceil(LINE / dtype.size())) as f64 * across
     };
-    batch as f64 * (of_side(&sides[0], m, tiles[1]) + of_side(&sides[1], n, tiles[0]))
+    batch as f64 * (of_side(0, m, tiles[1]) + of_side(1, n, tiles[0]))
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use kernels_gpu::matmul as kernels;
 
-use super::layout::{Layout, lines};
+use super::layout::{LINE, Layout, begins, lines};
 use super::maps::mappable;
 use super::problem::Problem;
 use super::tiles::tiles;
@@ -46,7 +46,7 @@ impl Target {
 pub struct Side {
     /// Its columns, along k, are neighbours in memory; else its rows are.
     pub along_k: bool,
-    /// It is copied first, into rows or columns that start at multiples of 16 bytes.
+    /// It is copied first, into rows or columns that start at multiples of 16 bytes, long ones at lines of L2.
     pub copied: bool,
 }
 
@@ -62,6 +62,8 @@ pub(crate) struct Request {
     /// Operands in f32 may be rounded to tf32.
     pub tf32: bool,
     pub sides: [Side; 2],
+    /// The part of a line of L2, in bytes, at multiples of which each operand's lines begin, as they are.
+    pub begins: [usize; 2],
     /// Both operands, as they are or copied, can be read through tensor maps.
     pub mappable: bool,
     /// Both operands, as they are, have neighbours in memory along k or across it.
@@ -69,11 +71,12 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// `aligned` tells whether a and b start at multiples of 16 bytes.
-    pub(crate) fn new(problem: &Problem, layout: &Layout, aligned: [bool; 2]) -> Request {
+    /// `phases` are the addresses of a and b modulo [`LINE`](super::layout::LINE).
+    pub(crate) fn new(problem: &Problem, layout: &Layout, phases: [usize; 2]) -> Request {
         let dtype = problem.factors.dtype;
         let wide = dtype == DType::F32;
-        let side = |matrix: &kernels::Matrix, rows: usize, aligned: bool| {
+        let side = |matrix: &kernels::Matrix, rows: usize, phase: usize| {
+            let aligned = phase.is_multiple_of(16);
             let lines = lines(matrix, rows, layout.k, 16 / dtype.size()).filter(|lines| {
                 // Kernels for f32 read whole packs.
                 let length = if lines.along_k { layout.k } else { rows };
@@ -89,7 +92,8 @@ impl Request {
             // f32 that does not lie along k is transposed.
             side.copied || wide && !side.along_k || mappable(matrix, dtype.size(), lines, side.along_k)
         };
-        let sides = [side(&layout.a, layout.m, aligned[0]), side(&layout.b, layout.n, aligned[1])];
+        let sides = [side(&layout.a, layout.m, phases[0]), side(&layout.b, layout.n, phases[1])];
+        let of_matrix = |i: usize, matrix| begins(matrix, sides[i].along_k, dtype, phases[i]);
         let neighbours = |matrix: &kernels::Matrix, side: &Side, rows: usize| {
             let (step, extent) = if side.along_k { (matrix.col, layout.k) } else { (matrix.row, rows) };
             step == 1 || extent <= 1
@@ -107,6 +111,7 @@ impl Request {
             batch: layout.products(),
             dtype,
             sides,
+            begins: [of_matrix(0, &layout.a), of_matrix(1, &layout.b)],
         }
     }
 }
@@ -190,23 +195,27 @@ pub struct Plan {
     pub measured: bool,
 }
 
-/// A kernel that is wanted, and in how many parts of k: by the model's choice where that is not said.
+/// A kernel that is wanted, in how many parts of k and how operands are read: by the model's choice where that is not said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub choice: Choice,
     pub splits: Option<usize>,
+    pub sides: Option<[Side; 2]>,
 }
 
 impl Wanted {
     /// The plan and nothing else.
     pub(crate) fn exactly(plan: &Plan) -> Wanted {
-        Wanted { choice: plan.choice, splits: Some(plan.splits) }
+        Wanted { choice: plan.choice, splits: Some(plan.splits), sides: Some(plan.sides) }
     }
 
     fn is(self, plan: &Plan) -> bool {
-        plan.choice == self.choice && self.splits.is_none_or(|splits| splits == plan.splits)
+        plan.choice == self.choice
+            && self.splits.is_none_or(|splits| splits == plan.splits)
+            && self.sides.is_none_or(|sides| sides == plan.sides)
     }
 }
+
 /// How many times slower than its choice the model takes for not worth a measurement.
 const TOO_SLOW: f64 = 4.0;
 /// Fewer terms are not worth a block of their own; of `tf32_cores`, which takes longer for each.
@@ -245,6 +254,13 @@ impl Plan {
     pub(crate) fn of_whole_numbers(request: &Request, target: Target) -> Plan {
         let mut plans = Plan::of_each_kernel(request, target).into_iter();
         plans.find(Plan::is_of_whole_numbers).expect("there is another tile for f32")
+    }
+
+    /// The fastest of those that copy nothing that they could read as it lies: copies take memory.
+    pub(crate) fn of_what_lies(request: &Request, target: Target, wanted: Option<Wanted>) -> Plan {
+        let wanted = wanted.map(|wanted| Wanted { sides: None, ..wanted });
+        let lying = Request { begins: [LINE; 2], ..*request };
+        Plan::new(&lying, target, wanted)
     }
 
     /// Whether it neither takes numbers apart nor transposes them.
@@ -290,7 +306,9 @@ impl Plan {
                 Choice::Tf32Cores { .. } => (request.k / LEAST_TF32_TERMS).clamp(1, MOST_SPLITS),
                 _ => (request.k / LEAST_TERMS).clamp(1, MOST_SPLITS),
             };
-            plans.extend((1..=most).filter_map(|splits| tile.plan(request, target, splits)));
+            for request in tile.with_copies(request) {
+                plans.extend((1..=most).filter_map(|splits| tile.plan(&request, target, splits)));
+            }
         }
         plans
     }

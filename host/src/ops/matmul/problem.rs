@@ -196,16 +196,16 @@ impl Problem {
         if self.epilogue.alpha == 0.0 { 0 } else { self.factors.k }
     }
 
-    /// What a plan depends on; `aligned` tells whether a and b start at multiples of 16 bytes.
-    pub fn request(&self, aligned: [bool; 2]) -> Request {
+    /// What a plan depends on; `phases` are the addresses of a and b modulo a line of L2.
+    pub fn request(&self, phases: [usize; 2]) -> Request {
         // Operands in more dimensions than kernels count in would be copied.
         let layout = Layout::new(self).unwrap_or_else(|| Layout::contiguous(self));
-        Request::new(self, &layout, aligned)
+        Request::new(self, &layout, phases)
     }
 
-    /// The plan for operands that start at multiples of 16 bytes.
+    /// The plan for operands that start at lines of L2.
     pub fn plan(&self) -> Plan {
-        let request = self.request([true; 2]);
+        let request = self.request([0; 2]);
         let target = Target::of(self.y.device());
         match tuned::known(self, &request, target) {
             Some(plan) => plan,
@@ -215,6 +215,6 @@ impl Problem {
 
     /// The plan of each kernel that can serve, the fastest first.
     pub fn plans(&self) -> Vec<Plan> {
-        Plan::of_each_kernel(&self.request([true; 2]), Target::of(self.y.device()))
+        Plan::of_each_kernel(&self.request([0; 2]), Target::of(self.y.device()))
     }
 }

@@ -1,4 +1,4 @@
-use super::layout::{Layout, Lines, lines};
+use super::layout::{Layout, Lines, begins, lines, pitch};
 use super::maps::{self, mappable};
 use super::plan::{Choice, Plan, Request, Side, Target, Wanted, instance};
 use super::problem::{Epilogue, Factors, Problem};
@@ -15,7 +15,10 @@ const TARGET: Target = Target { sms: 132, shared_bytes: 228 << 10, warpgroups: f
 const ALONG_K: Side = Side { along_k: true, copied: false };
 
 fn request([m, n, k]: [usize; 3], dtype: DType) -> Request {
-    Request { m, n, k, batch: 1, dtype, tf32: false, sides: [ALONG_K; 2], mappable: true, neighbours: true }
+    let lying = Matrix { row: k as i64, col: 1, outer: 0, inner: 0 };
+    let begins = [begins(&lying, true, dtype, 0); 2];
+    let sides = [ALONG_K; 2];
+    Request { m, n, k, batch: 1, dtype, tf32: false, sides, begins, mappable: true, neighbours: true }
 }
 
 fn plan(shape: [usize; 3], dtype: DType) -> Plan {
@@ -163,11 +166,18 @@ fn a_kernel_can_be_chosen_and_the_fastest_comes_first() {
     assert!(matches!(plans[0].choice, Choice::Pipelined { .. }));
     assert!(plans.windows(2).all(|pair| pair[0].microseconds <= pair[1].microseconds));
     for plan in plans {
-        assert_eq!(Plan::new(&request, target, Some(Wanted { choice: plan.choice, splits: None })), plan);
+        assert_eq!(
+            Plan::new(&request, target, Some(Wanted { choice: plan.choice, splits: None, sides: None })),
+            plan
+        );
     }
     // A kernel that cannot serve.
     assert_eq!(
-        Plan::new(&request, target, Some(Wanted { choice: Choice::Thin { index: 0 }, splits: None })),
+        Plan::new(
+            &request,
+            target,
+            Some(Wanted { choice: Choice::Thin { index: 0 }, splits: None, sides: None })
+        ),
         Plan::new(&request, target, None)
     );
 }
@@ -277,6 +287,39 @@ fn few_tiles_take_clusters_and_are_not_copied() {
     assert!(matches!(large.choice, Choice::Pipelined { .. }) && large.sides == [any; 2], "{large}");
     for plan in Plan::candidates(&request([100, 100, 1000], DType::F16), hopper) {
         assert!(!plan.is_clustered() || plan.splits.is_power_of_two() && plan.splits <= 8, "{plan}");
+    }
+}
+
+#[test]
+fn operands_are_copied_where_their_lines_would_be_looked_up_for_longer() {
+    let hopper = Target { warpgroups: true, ..TARGET };
+    let of = |shape| Plan::new(&request(shape, DType::BF16), hopper, None);
+    let misaligned = request([696, 3216, 3544], DType::BF16);
+    assert_eq!(misaligned.begins, [16; 2]);
+    let copied = Side { copied: true, ..ALONG_K };
+    let plan = Plan::new(&misaligned, hopper, None);
+    assert_eq!(plan.sides, [copied, ALONG_K], "{plan}");
+    assert_eq!(Plan::new(&misaligned, hopper, Some(Wanted::exactly(&plan))), plan);
+    let lying = Plan::of_what_lies(&misaligned, hopper, Some(Wanted::exactly(&plan)));
+    assert_eq!((lying.sides, lying.choice), ([ALONG_K; 2], plan.choice), "{lying}");
+    assert_eq!(of([5000, 5000, 5000]).sides, [copied; 2]);
+    // Nothing to gain, or too little.
+    for shape in [[4096; 3], [696, 3216, 3584], [8192, 50_304, 768], [300, 300, 3544], [64, 4096, 4104]] {
+        assert_eq!(of(shape).sides, [ALONG_K; 2], "{shape:?}");
+    }
+}
+
+#[test]
+fn copies_begin_at_lines_of_l2_where_that_is_little_more() {
+    for (length, dtype, want) in [
+        (17, DType::BF16, 24),
+        (255, DType::F16, 256),
+        (257, DType::F16, 320),
+        (3544, DType::BF16, 3584),
+        (100, DType::F32, 100),
+        (130, DType::F32, 160),
+    ] {
+        assert_eq!(pitch(length, dtype), want, "{length} {dtype}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Products whose kernel was measured: see [`autotune`](crate::autotune).
 
-use super::launch::{Behind, run_by_plan};
+use super::launch::{Behind, phase, run_by_plan};
 use super::plan::{Plan, Request, Target, Wanted};
 use super::problem::Problem;
 use crate::autotune::{self, Place};
@@ -36,7 +36,7 @@ pub fn tuned(
     if problem.wanted.is_some() || !autotune::is_enabled() || !device.is_cuda() {
         return Ok(None);
     }
-    let request = problem.request([a, b].map(|tensor| tensor.address().is_multiple_of(16)));
+    let request = problem.request([a, b].map(phase));
     let by = &|wanted: Wanted| Problem { wanted: Some(wanted), ..problem.clone() };
     let known = (autotune::place(device), key(problem, &request));
     if let Some(wanted) = WANTED.get(&known) {
@@ -63,7 +63,7 @@ pub fn tuned(
 
 /// What a choice depends on, in a line.
 fn key(problem: &Problem, request: &Request) -> String {
-    let Request { m, n, k, batch, dtype, tf32, sides, mappable, neighbours } = *request;
+    let Request { m, n, k, batch, dtype, tf32, sides, begins, mappable, neighbours } = *request;
     let side = |i: usize| match (sides[i].along_k, sides[i].copied) {
         (true, false) => "k",
         (false, false) => "rows",
@@ -81,16 +81,24 @@ fn key(problem: &Problem, request: &Request) -> String {
     ];
     let facts: String = facts.iter().filter(|(is, _)| *is).map(|(_, fact)| format!(", {fact}")).collect();
     format!(
-        "product {batch} times {m}x{n}x{k} {dtype} to {}, a along {}, b along {}, activation {}{facts}",
+        "product {batch} times {m}x{n}x{k} {dtype} to {}, a along {} by {}, b along {} by {}, activation {}{facts}",
         problem.y.dtype(),
         side(0),
+        begins[0],
         side(1),
+        begins[1],
         epilogue.activation,
     )
 }
 
 fn name(plan: &Plan) -> String {
-    format!("{:?}, {} parts of k", plan.choice, plan.splits)
+    let copies: String = ["a", "b"]
+        .iter()
+        .zip(plan.sides)
+        .filter(|(_, side)| side.copied)
+        .map(|(name, _)| format!(", {name} copied"))
+        .collect();
+    format!("{:?}, {} parts of k{copies}", plan.choice, plan.splits)
 }
 
 #[cfg(test)]
@@ -110,7 +118,7 @@ mod tests {
     fn what_is_tried_begins_with_the_models_choice_and_is_told_apart() {
         for extents in [[64, 1024, 1024], [3072, 4096, 1024], [16, 16, 8192], [300, 1000, 1001], [1, 1, 1]] {
             let problem = problem(extents, &Matmul::default());
-            let (request, target) = (problem.request([true; 2]), Target::of(problem.y.device()));
+            let (request, target) = (problem.request([0; 2]), Target::of(problem.y.device()));
             let plans = Plan::likely(&request, target, MOST_TRIED);
             assert_eq!(plans[0], Plan::new(&request, target, None), "{extents:?}");
             assert!(plans.len() <= MOST_TRIED);
@@ -120,28 +128,28 @@ mod tests {
             }
         }
         let (request, target) = (problem([64, 1024, 1024], &Matmul::default()), Target::of(&Device::cpu()));
-        assert!(Plan::likely(&request.request([true; 2]), target, MOST_TRIED).len() > 3);
+        assert!(Plan::likely(&request.request([0; 2]), target, MOST_TRIED).len() > 3);
     }
 
     #[test]
     fn problems_that_may_want_other_kernels_have_other_keys() {
-        let of = |extents, parameters: &Matmul<Desc>, aligned| {
+        let of = |extents, parameters: &Matmul<Desc>, phases| {
             let problem = problem(extents, parameters);
-            key(&problem, &problem.request(aligned))
+            key(&problem, &problem.request(phases))
         };
         let plain = Matmul::default();
-        let first = of([64, 64, 64], &plain, [true; 2]);
+        let first = of([64, 64, 64], &plain, [0; 2]);
         let c = Desc::new(&Device::cpu(), DType::BF16, &[64, 64]).unwrap();
         let others = [
-            of([64, 64, 65], &plain, [true; 2]),
-            of([64, 64, 64], &plain, [false, true]),
-            of([64, 64, 64], &Matmul { transpose_b: true, ..plain }, [true; 2]),
-            of([64, 64, 64], &Matmul { out: Some(DType::F32), ..plain }, [true; 2]),
-            of([64, 64, 64], &Matmul { c: Some(&c), ..plain }, [true; 2]),
+            of([64, 64, 65], &plain, [0; 2]),
+            of([64, 64, 64], &plain, [2, 0]),
+            of([64, 64, 64], &Matmul { transpose_b: true, ..plain }, [0; 2]),
+            of([64, 64, 64], &Matmul { out: Some(DType::F32), ..plain }, [0; 2]),
+            of([64, 64, 64], &Matmul { c: Some(&c), ..plain }, [0; 2]),
         ];
         for (i, other) in others.iter().enumerate() {
             assert!(first != *other && !others[..i].contains(other), "{other}");
         }
-        assert_eq!(first, of([64, 64, 64], &Matmul { alpha: 2.0, ..plain }, [true; 2]));
+        assert_eq!(first, of([64, 64, 64], &Matmul { alpha: 2.0, ..plain }, [0; 2]));
     }
 }
