@@ -58,7 +58,8 @@ impl Whole<'_> {
     pub fn take_apart(&self, op: &'static str, width: u32, plan: &Plan) -> Result<Parts> {
         let Whole { tensor, matrix, rows, cols, batch, along_k } = *self;
         let device = tensor.device();
-        let copied = Copied::new(&matrix, [rows, cols], batch, along_k, kernels::PACK_OF_PARTS);
+        let copied =
+            Copied::new(&matrix, [rows, cols], batch, along_k, kernels::PACK_OF_PARTS).in_lines(DType::F16);
         let Copied { outer, inner, lines: count, length, pitch, source, .. } = copied;
         let held = Tensor::uninit(device, DType::F16, &[outer, PARTS, inner, count, pitch])?;
         let scales = Tensor::uninit(device, DType::I32, &[plan.splits, outer, inner, rows])?;
