@@ -43,6 +43,7 @@ mod clustered;
 mod exchange;
 mod lengths;
 mod math;
+mod operand;
 mod parts;
 mod persistent;
 mod persistent_back;

@@ -1,10 +1,11 @@
 //! What the warps that do the gates do: add up sums, compute gates, send h, write y.
 
 use super::cells::Cells;
-use super::inputs::{Inputs, Source, elements};
+use super::inputs::{Inputs, elements};
 use super::multiply::Sums;
 use super::{CLUSTERED_UNITS, EMPTY, FULL, GRU, Operands, PARTS, WARPS, has, pair_of, threads, total};
 use crate::recurrent::math::step_of_half;
+use crate::recurrent::operand::Operand;
 use crate::recurrent::persistent::Sequence;
 use cuda_std::bits;
 use cuda_std::cluster;
@@ -33,11 +34,11 @@ pub(super) unsafe fn gates<T: Half, const GATES: usize, const PAIRS: usize>(
 
     // SAFETY: the caller's contract. Sums are read behind a barrier that those who wrote them arrived at.
     unsafe {
-        let of_gx = |gate: u32| Source {
+        let of_gx = |gate: u32| Operand {
             from: gx,
             row_elements: GATES as u32 * p.hidden,
             first: gate * p.hidden,
-            is_given: gate < GATES as u32,
+            is_given: true,
         };
         let first = inputs + of_cluster * const { elements(GATES) * 2 };
         let mut inputs =

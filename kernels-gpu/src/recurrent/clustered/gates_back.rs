@@ -2,13 +2,14 @@
 //! send dgh and write it (`gates`). One warp that does both takes longer than what it would wait for.
 
 use super::cells::{ASIDE_WORDS, Cells};
-use super::inputs::{Inputs, Source, elements};
+use super::inputs::{Inputs, elements};
 use super::multiply::Sums;
 use super::{
     CLUSTERED_ROWS, CLUSTERED_UNITS, EMPTY, FULL, GRU, Layout, OperandsBack, WARPS, has, pairs_of, threads,
     total,
 };
 use crate::recurrent::math::{FACTORS, Factors};
+use crate::recurrent::operand::OfGradient;
 use crate::recurrent::persistent::Sequence;
 use cuda_std::cluster;
 use cuda_std::prelude::*;
@@ -49,25 +50,12 @@ unsafe fn given_of(layout: Layout, row: u32, back: u32) -> Shared<f32> {
 #[inline(always)]
 pub(super) unsafe fn prepare<T: Half, const GATES: usize>(of: OperandsBack<T>, p: &Sequence, layout: Layout) {
     let of_cluster = warp::warp_id() - WARPS - CLUSTERED_ROWS;
-    let of_operand = |operand: u32| {
-        let gates = GATES as u32;
-        let of_gates = |from, gate: u32| (from, gates * p.hidden, gate * p.hidden, true);
-        let (from, row_elements, first, is_given) = if operand < gates {
-            of_gates(of.gx, operand)
-        } else if operand < 2 * gates {
-            of_gates(of.gh, operand - gates)
-        } else if operand == 2 * gates {
-            (of.state, p.hidden, 0, true)
-        } else {
-            (of.dy, p.hidden, 0, operand == 2 * gates + 1 && p.has & has::Y != 0)
-        };
-        Source { from, row_elements, first, is_given }
-    };
     // SAFETY: the caller's contract. A buffer is written when it has been read, and read when it has been written.
     unsafe {
-        let first = layout.inputs + of_cluster * const { elements(2 * GATES + 2) * 2 };
-        let (operands, first_unit) =
-            ((of_operand, const { 2 * GATES + 2 }), cluster::rank() * CLUSTERED_UNITS);
+        let count = const { OfGradient::<T>::count(GATES) };
+        let first = layout.inputs + of_cluster * const { elements(OfGradient::<T>::count(GATES)) * 2 };
+        let of_operand = |number: u32| of.given.operand::<GATES>(p, number);
+        let (operands, first_unit) = ((of_operand, count), cluster::rank() * CLUSTERED_UNITS);
         let reverse = p.reverse == 0;
         let mut inputs = Inputs::new(operands, (p, reverse), p.row((0, 1), of_cluster), first_unit, first);
         let mut back = 0;

@@ -1,6 +1,7 @@
 //! What a row of the batch is given at each step, on its way from memory to the warp that does its gates.
 
 use super::super::has;
+use super::super::operand::Operand;
 use super::super::persistent::Sequence;
 use super::CLUSTERED_UNITS;
 use cuda_std::bits;
@@ -12,16 +13,6 @@ const AHEAD: u32 = 4;
 /// Elements of a warp's buffers.
 pub const fn elements(operands: usize) -> u32 {
     (AHEAD + 1) * operands as u32 * CLUSTERED_UNITS
-}
-
-/// An operand of a step: of each row of all of its times so many elements, of which those from `first` on are the hidden units.
-#[derive(Clone, Copy)]
-pub struct Source<T> {
-    pub from: Global<T>,
-    pub row_elements: u32,
-    pub first: u32,
-    /// Whether there is such an operand.
-    pub is_given: bool,
 }
 
 /// Packs of an operand.
@@ -56,7 +47,7 @@ pub struct Inputs<'a, T, F> {
     present: u32,
 }
 
-impl<'a, T: Half, F: Fn(u32) -> Source<T>> Inputs<'a, T, F> {
+impl<'a, T: Half, F: Fn(u32) -> Operand<T>> Inputs<'a, T, F> {
     /// Of so many operands, a constant, with the first steps on their way, from the last time on where it is `reverse`. `first` is the byte at which the warp's
     /// [`elements`] begin.
     ///
@@ -73,14 +64,15 @@ impl<'a, T: Half, F: Fn(u32) -> Source<T>> Inputs<'a, T, F> {
         let time = if reverse { p.steps - 1 } else { 0 };
         let of_pack = |turn: u32| {
             let pack = warp::lane_id() + turn * warp::SIZE;
-            let (of, unit) = (source(pack / PACKS), first_unit + pack % PACKS * 8);
+            let (number, unit) = (pack / PACKS, first_unit + pack % PACKS * 8);
+            let of = source(number);
             let elements = p.batch as usize * of.row_elements as usize;
             let of_row = row.0 as usize * of.row_elements as usize + (of.first + unit) as usize;
             OfPack {
                 from: of.from,
                 at: (time as usize).wrapping_mul(elements) + of_row,
                 per_time: if reverse { elements.wrapping_neg() } else { elements },
-                exists: of.is_given & row.1 & (unit < p.hidden),
+                exists: (number < operands as u32) & of.is_given & row.1 & (unit < p.hidden),
             }
         };
         let of_packs = [of_pack(0), of_pack(1)];

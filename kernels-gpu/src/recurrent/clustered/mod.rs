@@ -23,7 +23,9 @@ mod inputs;
 mod multiply;
 
 use super::exchange::{CHUNK, not_poison, word};
+use super::operand::OfGradient;
 use super::persistent::{Sequence, WARPS};
+use super::persistent_back::Place;
 use super::weights::Corner;
 use super::{GRU, has};
 use cells::Cells;
@@ -66,9 +68,9 @@ impl ClusteredForm {
         ClusteredForm { tiles: gates, pairs, operands: gates }
     }
 
-    /// Of a gradient: gx and gh of each gate, what the step began with, and dy.
+    /// Of a gradient.
     pub const fn backward(gates: usize, pairs: usize) -> ClusteredForm {
-        ClusteredForm { tiles: 1, pairs, operands: 2 * gates + 2 }
+        ClusteredForm { tiles: 1, pairs, operands: OfGradient::<()>::count(gates) }
     }
 
     /// Chunks of columns that there is room for.
@@ -150,10 +152,7 @@ struct Operands<T> {
 /// The operands of a gradient.
 #[derive(Clone, Copy)]
 struct OperandsBack<T> {
-    gx: Global<T>,
-    gh: Global<T>,
-    state: Global<T>,
-    dy: Global<T>,
+    given: OfGradient<T>,
     lengths: Global<i32>,
     dgx: GlobalMut<T>,
     dgh: GlobalMut<T>,
@@ -251,14 +250,21 @@ pub unsafe fn clustered_sequence_back<T: Half, const GATES: usize, const PAIRS: 
     let layout = Layout::new(form, p.rows);
     // SAFETY: as in the forward pass.
     unsafe {
-        let of = OperandsBack { gx, gh, state, dy, lengths, dgx, dgh, dh, dc };
+        let given = OfGradient { gx, gh, state, dy };
+        let of = OperandsBack { given, lengths, dgx, dgh, dh, dc };
         let first = WARPS + CLUSTERED_ROWS;
         let exchange = Cells::<PAIRS>::empty(layout.cells, p.rows, GATES as u32 * cluster::size());
         let sums = Sums::new(form.tiles, exchange.receivers());
         cluster::sync();
         if warp::warp_id() < WARPS {
-            let place = multiply::PlaceBack { hidden: p.hidden, weight_row: p.weight_row };
-            let of_row = |row, pair| place.pack::<GATES, PAIRS>(row, pair);
+            let place = Place {
+                unit: multiply::first_unit(multiply::half()),
+                first_chunk: multiply::part() * PAIRS as u32,
+                chunks: cluster::size(),
+                hidden: p.hidden,
+                weight_row: p.weight_row,
+            };
+            let of_row = |row, pair| place.pack::<GATES>(row, pair);
             let held = Held::<PAIRS>::load::<T, 1, PAIRS>(weight, of_row, false, layout.cells);
             // What comes to the initial state is received, too.
             multiply::<T, 1, PAIRS, PAIRS, 4>(held, exchange, sums, p.steps + 1);

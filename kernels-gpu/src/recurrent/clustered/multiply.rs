@@ -2,10 +2,8 @@
 
 use super::cells::Cells;
 use super::{CLUSTERED_UNITS, EMPTY, FULL, HALVES, PARTS, threads};
-use crate::recurrent::exchange::CHUNK;
 use crate::recurrent::persistent::WARPS;
 use crate::recurrent::persistent::multiply::{place_of, place_of_lane};
-use crate::recurrent::persistent_back::gate_of;
 use crate::recurrent::slices::Slices;
 use cuda_std::cluster;
 use cuda_std::prelude::*;
@@ -32,26 +30,6 @@ pub fn first_unit(half: u32) -> u32 {
 #[inline(always)]
 pub fn half() -> u32 {
     warp::warp_id() / PARTS as u32
-}
-
-/// Where a gradient's packs of weights lie: row (gate, unit) of the weights has what the unit's h does to the gate of each unit.
-#[derive(Clone, Copy)]
-pub struct PlaceBack {
-    pub hidden: u32,
-    pub weight_row: u32,
-}
-
-impl PlaceBack {
-    /// The element at which the lane's eight columns of a pair begin in a row, and whether they exist; the weights' first element where not.
-    #[inline(always)]
-    pub fn pack<const GATES: usize, const PAIRS: usize>(self, row: u32, pair: usize) -> (usize, bool) {
-        let chunk = part() * PAIRS as u32 + pair as u32;
-        let (gate, chunk, exists) = gate_of::<GATES>(chunk, cluster::size());
-        let (k, unit) = (chunk * CHUNK + warp::lane_id() % 4 * 8, first_unit(half()) + row);
-        let exists = exists & (k < self.hidden) & (unit < self.hidden);
-        let at = (gate * self.hidden + unit) as usize * self.weight_row as usize + k as usize;
-        (if exists { at } else { 0 }, exists)
-    }
 }
 
 /// Two buffers, for steps in turn, of the sums of all warps, `tiles` each, by lanes as accumulators are.

@@ -14,6 +14,7 @@ use super::inputs;
 use super::{OWNERS, Operands, UNITS_BACK, gate_of};
 use crate::recurrent::GRU;
 use crate::recurrent::exchange::{CHUNK, COLUMNS, POISON};
+use crate::recurrent::operand::OfGradient;
 use crate::recurrent::persistent::multiply::{Held, first_chunk, multiply};
 use crate::recurrent::persistent::{Sequence, WARPS};
 use crate::recurrent::slices::rest_bytes;
@@ -79,20 +80,20 @@ impl Layout {
 
 /// Where a lane's packs of weights lie: row (gate, unit) of the weights has what the unit's h does to the gate of each unit.
 #[derive(Clone, Copy)]
-struct Place {
-    /// The first unit of the block's rows.
-    unit: u32,
+pub(in super::super) struct Place {
+    /// The unit of the first of the warp's rows.
+    pub unit: u32,
     /// The warp's first chunk of columns, and chunks of a gate.
-    first_chunk: u32,
-    chunks: u32,
-    hidden: u32,
-    weight_row: u32,
+    pub first_chunk: u32,
+    pub chunks: u32,
+    pub hidden: u32,
+    pub weight_row: u32,
 }
 
 impl Place {
     /// The element at which the lane's eight columns of a pair begin in a row, and whether they exist; the weights' first element where not.
     #[inline(always)]
-    fn pack<const GATES: usize>(self, row: u32, pair: usize) -> (usize, bool) {
+    pub fn pack<const GATES: usize>(self, row: u32, pair: usize) -> (usize, bool) {
         let (gate, chunk, exists) = gate_of::<GATES>(self.first_chunk + pair as u32, self.chunks);
         let (k, unit) = (chunk * CHUNK + warp::lane_id() % 4 * 8, self.unit + row);
         let exists = exists & (k < self.hidden) & (unit < self.hidden);
@@ -236,7 +237,8 @@ pub unsafe fn sequence_back<
     fault: GlobalMut<u64>,
     p: Sequence,
 ) {
-    let of = Operands { gx, gh, state, dy, lengths, dgx, dgh, dh, dc, exchange };
+    let given = OfGradient { gx, gh, state, dy };
+    let of = Operands { given, lengths, dgx, dgh, dh, dc, exchange };
     // SAFETY: the caller's contract.
     unsafe { run::<T, GATES, 1, PAIRS, HELD, ROUND>(weight, of, fault, p) }
 }
@@ -276,7 +278,8 @@ pub unsafe fn sequence_back_hopper<
     fault: GlobalMut<u64>,
     p: Sequence,
 ) {
-    let of = Operands { gx, gh, state, dy, lengths, dgx, dgh, dh, dc, exchange };
+    let given = OfGradient { gx, gh, state, dy };
+    let of = Operands { given, lengths, dgx, dgh, dh, dc, exchange };
     // SAFETY: the caller's contract.
     unsafe { run::<T, GATES, 2, PAIRS, HELD, ROUND>(weight, of, fault, p) }
 }

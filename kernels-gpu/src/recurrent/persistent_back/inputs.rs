@@ -3,6 +3,7 @@
 use super::{OWNERS, Operands, UNITS_BACK, operands};
 use crate::recurrent::exchange::COLUMNS;
 use crate::recurrent::has;
+use crate::recurrent::operand::Operand;
 use crate::recurrent::persistent::Sequence;
 use cuda_std::bits;
 use cuda_std::prelude::*;
@@ -48,24 +49,14 @@ impl<T: Half> Source<T> {
     /// Pack or word number `i` of a turn, of `WIDTH` units.
     #[inline(always)]
     fn new<const GATES: usize, const WIDTH: u32>(of: &Operands<T>, p: &Sequence, i: u32) -> Self {
-        let operand = i / const { OWNERS / WIDTH };
+        let number = i / const { OWNERS / WIDTH };
         let unit = thread::block_idx_x() * UNITS_BACK + i % const { UNITS_BACK / WIDTH } * WIDTH;
-        let gates = const { GATES as u32 };
-        let of_gates = |gate: u32| (gates * p.hidden, gate * p.hidden + unit);
-        let (from, (row_elements, first), is_given) = if operand < gates {
-            (of.gx, of_gates(operand), true)
-        } else if operand < 2 * gates {
-            (of.gh, of_gates(operand - gates), true)
-        } else if operand == 2 * gates {
-            (of.state, (p.hidden, unit), true)
-        } else {
-            (of.dy, (p.hidden, unit), p.has & has::Y != 0)
-        };
+        let Operand { from, row_elements, first, is_given } = of.given.operand::<GATES>(p, number);
         Source {
             from,
             row_elements,
-            first: column_of::<WIDTH>(i) * row_elements + first,
-            is_there: operand < operands(GATES),
+            first: column_of::<WIDTH>(i) * row_elements + first + unit,
+            is_there: number < operands(GATES),
             exists: is_given & (unit < p.hidden),
         }
     }

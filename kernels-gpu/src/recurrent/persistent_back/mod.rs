@@ -20,6 +20,7 @@ pub use floats::*;
 pub use halves::*;
 
 use super::exchange::COLUMNS;
+use super::operand::OfGradient;
 use cuda_std::prelude::*;
 
 /// Hidden units of a block: a tile.
@@ -28,9 +29,9 @@ pub const UNITS_BACK: u32 = 16;
 /// Threads that have a unit of a row of a sub-batch.
 const OWNERS: u32 = COLUMNS * UNITS_BACK;
 
-/// What a unit's gates are computed from: gx and gh of all gates, what the step began with, dy.
+/// Numbers that a unit's gates are computed from.
 const fn operands(gates: usize) -> u32 {
-    2 * gates as u32 + 2
+    OfGradient::<()>::count(gates) as u32
 }
 
 /// The gate of a chunk among those of all gates, `chunks` each, which of them it is there, and whether there is one: a warp's chunks go beyond the last.
@@ -47,10 +48,7 @@ pub(super) fn gate_of<const GATES: usize>(chunk: u32, chunks: u32) -> (u32, u32,
 
 /// The operands of a walk.
 struct Operands<T> {
-    gx: Global<T>,
-    gh: Global<T>,
-    state: Global<T>,
-    dy: Global<T>,
+    given: OfGradient<T>,
     lengths: Global<i32>,
     dgx: GlobalMut<T>,
     dgh: GlobalMut<T>,
