@@ -46,7 +46,7 @@ const REDUCE: f64 = 3.15;
 const REDUCE_PARTED: f64 = 2.4;
 /// To take an operand apart, and for each megabyte that is read and written: of lines that begin at multiples of 16 bytes, and of others.
 const PARTING: f64 = 0.4;
-const PARTED: [f64; 2] = [0.42, 0.70];
+const PARTED_MEGABYTE: [f64; 2] = [0.42, 0.70];
 /// To copy an operand of 16-bit products on Hopper, and for each megabyte that is read and written.
 const COPY: f64 = 2.34;
 const COPIED: f64 = 0.302;
@@ -205,7 +205,7 @@ impl Tile {
         };
         let (copy, copied) = match self.pace {
             Pace::Waves | Pace::Reading(_) => (LAUNCH, [1e3 / MEMORY; 2]),
-            Pace::Parted(_) => (PARTING, PARTED),
+            Pace::Parted(_) => (PARTING, PARTED_MEGABYTE),
             Pace::Staying(_) | Pace::Clusters(_) => (COPY, [COPIED; 2]),
         };
         let copies: f64 = (0..2)
