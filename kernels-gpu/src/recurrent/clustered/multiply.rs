@@ -130,7 +130,7 @@ pub unsafe fn multiply<
     while step < steps {
         // SAFETY: the caller's contract.
         unsafe {
-            // While nothing has come yet: behind the products it would take a step longer.
+            // Here it is over long before anything comes; behind the products warps would meet at it on the way of the step.
             if step >= 2 {
                 thread::sync_named(EMPTY + step % 2, threads(exchange));
             }
