@@ -67,7 +67,6 @@ fn typed<T: Element + Float + repack::Instances>(
         y_time: strides[0] as i64,
         y_row: strides[1] as i64,
     };
-    let c_n = results.c_n.filter(|_| layer.kind == Kind::Lstm);
     let args = (
         weight.view()?,
         gx.view()?,
@@ -77,7 +76,7 @@ fn typed<T: Element + Float + repack::Instances>(
         read(layer.lengths)?,
         results.y.view_mut()?,
         results.h_n.view_mut()?,
-        write(c_n)?,
+        write(results.c_n)?,
         write(gh)?,
         write(cells)?,
         p,

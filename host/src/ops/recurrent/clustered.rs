@@ -3,7 +3,7 @@
 use super::Kind;
 use super::backward::Walked;
 use super::layer::{Layer, Results};
-use super::persistent::{aligned, asked, asked_back};
+use super::persistent::{aligned, asked, asked_back, in_packs};
 use super::plan::{PATIENCE, Plan};
 use crate::dtype::{DType, Element};
 use crate::error::Result;
@@ -15,7 +15,7 @@ use cuda_std::Float;
 use cuda_std::kernel::Kernel;
 use half::{bf16, f16};
 use kernels_gpu::matmul::repack;
-use kernels_gpu::recurrent::{clustered_sequence, clustered_sequence_back, has};
+use kernels_gpu::recurrent::{clustered_sequence, clustered_sequence_back};
 
 /// Runs the steps of gx `[T, B, G·H]`.
 pub fn run(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -> Result<()> {
@@ -38,14 +38,10 @@ fn typed<T: Element + Float + repack::Instances>(
     gx: &Tensor,
     results: Results,
 ) -> Result<()> {
-    let [_, _, hidden] = layer.extents();
     let (weight, weight_row) = packed_rows::<T>(layer.op, layer.weights.w_hh)?;
     let given = layer.given()?;
-    let in_packs = gx.address().is_multiple_of(16) && (hidden * T::DTYPE.size()).is_multiple_of(16);
-    let packs = if in_packs { has::PACKS } else { 0 };
     let (gh, cells, kept) = results.kept();
-    let p = asked(layer, plan, (results.y, weight_row), given.has | packs | kept, PATIENCE);
-    let c_n = results.c_n.filter(|_| layer.kind == Kind::Lstm);
+    let p = asked(layer, plan, (results.y, weight_row), given.has | in_packs(layer, &[gx]) | kept, PATIENCE);
     let args = (
         weight.view()?,
         gx.view()?,
@@ -55,7 +51,7 @@ fn typed<T: Element + Float + repack::Instances>(
         read(layer.lengths)?,
         results.y.view_mut()?,
         results.h_n.view_mut()?,
-        write(c_n)?,
+        write(results.c_n)?,
         write(gh)?,
         write(cells)?,
         p,
@@ -81,7 +77,7 @@ fn typed_back<T: Element + Float + repack::Instances>(
 ) -> Result<()> {
     let (weight, weight_row) = packed_rows::<T>(layer.op, &layer.turned()?)?;
     let dy = walked.dy.map(|dy| aligned(dy, 16)).transpose()?;
-    let p = asked_back::<T>(layer, plan, walked, weight_row);
+    let p = asked_back(layer, plan, walked, weight_row);
     let args = (
         weight.view()?,
         walked.gx.view()?,

@@ -1,9 +1,9 @@
 //! All steps and the input's product in one launch, of blocks that wait for one another.
 
+use super::dense;
 use super::layer::{Layer, Results};
 use super::persistent::{aligned, asked, poisoned};
 use super::plan::{PATIENCE, Plan};
-use super::{Kind, dense};
 use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::launch::Grid;
@@ -72,7 +72,6 @@ fn typed<T: Element + Float + repack::Instances>(
     let slot = device.wait_slot(layer.op)?;
     // Ahead of the kernel, which relies on that.
     let exchange = poisoned(device, plan, plan.blocks * plan.units, 0)?;
-    let c_n = results.c_n.filter(|_| layer.kind == Kind::Lstm);
     let args = (
         w_hh.view()?,
         w_ih.view()?,
@@ -84,7 +83,7 @@ fn typed<T: Element + Float + repack::Instances>(
         read(layer.lengths)?,
         results.y.view_mut()?,
         results.h_n.view_mut()?,
-        write(c_n)?,
+        write(results.c_n)?,
         write(gx.as_ref())?,
         write(gh)?,
         write(cells)?,
@@ -107,11 +106,11 @@ fn typed<T: Element + Float + repack::Instances>(
 mod tests {
     use super::*;
     use crate::device::Device;
-    use crate::ops::recurrent::RecurrentWeights;
     use crate::ops::recurrent::layer::Aside;
     use crate::ops::recurrent::persistent::tests::waits_in_vain;
     use crate::ops::recurrent::plan::{Choice, Target};
     use crate::ops::recurrent::problem::Problem;
+    use crate::ops::recurrent::{Kind, RecurrentWeights};
     use crate::ops::{Linear, Recurrent, linear};
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};

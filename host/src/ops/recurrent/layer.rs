@@ -34,6 +34,7 @@ pub struct Results<'a> {
     pub y: &'a Tensor,
     /// `[B, H]`, contiguous.
     pub h_n: &'a Tensor,
+    /// Likewise, of an LSTM.
     pub c_n: Option<&'a Tensor>,
     /// Where so asked.
     pub aside: Option<Aside<'a>>,

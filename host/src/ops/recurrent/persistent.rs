@@ -59,6 +59,14 @@ fn ring(plan: &Plan, times: usize, patience: u32) -> Ring {
     Ring { slots: plan.slots as u32, period: plan.period(times), words: plan.words as u32, patience }
 }
 
+/// [`has::PACKS`] where units of a gate are whole packs in each of these, which are contiguous.
+pub fn in_packs(layer: &Layer, of: &[&Tensor]) -> u32 {
+    let [_, _, hidden] = layer.extents();
+    let whole = (hidden * layer.x.dtype().size()).is_multiple_of(16)
+        && of.iter().all(|tensor| tensor.address().is_multiple_of(16));
+    if whole { has::PACKS } else { 0 }
+}
+
 /// What the kernel of a forward pass is asked for, with rows of w_hh so many elements apart, and what there `has` to be.
 pub fn asked(
     layer: &Layer,
@@ -92,17 +100,13 @@ fn typed<T: Element + Float + repack::Instances>(
     results: Results,
 ) -> Result<()> {
     let device = gx.device();
-    let [_, _, hidden] = layer.extents();
     let parts = u32::from(gx.dtype() == DType::F32);
     let exchange = poisoned(device, plan, plan.blocks * plan.units, parts)?;
     let (weight, weight_row) = packed_rows::<T>(layer.op, layer.weights.w_hh)?;
     let given = layer.given()?;
-    let has_packs = gx.address().is_multiple_of(16) && (hidden * gx.dtype().size()).is_multiple_of(16);
-    let packs = if has_packs { has::PACKS } else { 0 };
     let (gh, cells, kept) = results.kept();
-    let p = asked(layer, plan, (results.y, weight_row), given.has | packs | kept, patience);
+    let p = asked(layer, plan, (results.y, weight_row), given.has | in_packs(layer, &[gx]) | kept, patience);
     let slot = device.wait_slot(layer.op)?;
-    let c_n = results.c_n.filter(|_| layer.kind == Kind::Lstm);
     let args = (
         weight.view()?,
         gx.view()?,
@@ -112,7 +116,7 @@ fn typed<T: Element + Float + repack::Instances>(
         read(layer.lengths)?,
         results.y.view_mut()?,
         results.h_n.view_mut()?,
-        write(c_n)?,
+        write(results.c_n)?,
         write(gh)?,
         write(cells)?,
         exchange.view_mut()?,
@@ -127,12 +131,10 @@ fn typed<T: Element + Float + repack::Instances>(
 }
 
 /// What the kernel of a gradient is asked for, with rows of the weights so many elements apart, and dy, if any, in whole packs.
-pub fn asked_back<T: Element>(layer: &Layer, plan: &Plan, walked: &Walked, weight_row: usize) -> Sequence {
+pub fn asked_back(layer: &Layer, plan: &Plan, walked: &Walked, weight_row: usize) -> Sequence {
     let [steps, batch, hidden] = layer.extents();
-    let in_packs = (hidden * T::DTYPE.size()).is_multiple_of(16)
-        && [walked.gx, walked.gh, walked.state()].iter().all(|operand| operand.address().is_multiple_of(16));
-    let given =
-        [(walked.dy.is_some(), has::Y), (layer.lengths.is_some(), has::LENGTHS), (in_packs, has::PACKS)];
+    let given = [(walked.dy.is_some(), has::Y), (layer.lengths.is_some(), has::LENGTHS)];
+    let packs = in_packs(layer, &[walked.gx, walked.gh, walked.state()]);
     Sequence {
         steps: steps as u32,
         batch: batch as u32,
@@ -141,7 +143,7 @@ pub fn asked_back<T: Element>(layer: &Layer, plan: &Plan, walked: &Walked, weigh
         subs: plan.subs as u32,
         rows: (plan.rows / plan.subs) as u32,
         reverse: u32::from(layer.reverse),
-        has: given.iter().filter(|(is, _)| *is).fold(0, |bits, (_, bit)| bits | bit),
+        has: given.iter().filter(|(is, _)| *is).fold(packs, |bits, (_, bit)| bits | bit),
         y_time: 0,
         y_row: 0,
         ring: ring(plan, steps + 1, PATIENCE),
@@ -174,7 +176,7 @@ fn typed_back<T: Element + Float + repack::Instances>(
     let exchange = poisoned(device, plan, columns, 0)?;
     let (weight, weight_row) = packed_rows::<T>(layer.op, &layer.turned()?)?;
     let dy = walked.dy.map(|dy| aligned(dy, 16)).transpose()?;
-    let p = asked_back::<T>(layer, plan, walked, weight_row);
+    let p = asked_back(layer, plan, walked, weight_row);
     let slot = device.wait_slot(layer.op)?;
     let args = (
         weight.view()?,
