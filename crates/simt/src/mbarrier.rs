@@ -5,11 +5,12 @@
 //! as a race, or never, which is reported as a spin. Arrivals release, waits acquire.
 
 use std::panic::Location;
+use std::sync::Arc;
 
 use crate::atomic::spin_wait;
 use crate::barrier::contribute;
 use crate::bulk::{Load, Sent};
-use crate::clock::{self, Clocks};
+use crate::clock::{self, ClockMap, Clocks, join_shared};
 use crate::ctx::{At, Barrier, Block, Ctx, FULL, Warp, ctx};
 use crate::fault::{fault, other_of_word, record};
 use crate::race;
@@ -34,6 +35,8 @@ pub(crate) struct Mbarrier {
     arrivals: Barrier,
     /// What the arrivals of all phases that have ended knew.
     ended: Option<Box<Clocks>>,
+    /// And of other blocks.
+    ended_elsewhere: Option<Arc<ClockMap>>,
     /// Shadow word of the initialisation.
     made: u64,
     /// Whether copies may complete on it.
@@ -125,6 +128,7 @@ pub unsafe fn init(view: SharedView<u64>, index: usize, count: u32) {
         phases: 0,
         arrivals: Barrier::default(),
         ended: None,
+        ended_elsewhere: None,
         made: ctx.word.get() | site::number(at),
         fenced: false,
         loads: Vec::new(),
@@ -261,6 +265,9 @@ pub unsafe fn wait(view: SharedView<u64>, index: usize, parity: u32) {
             if let (true, Some(clocks)) = (through, &barrier.ended) {
                 clock::join(&mut ctx.warp().seen_mut(), clocks);
             }
+            if let (true, Some(map)) = (through, &barrier.ended_elsewhere) {
+                join_shared(&mut ctx.warp().acquired.borrow_mut(), map);
+            }
             through
         });
         if through != Some(false) {
@@ -281,6 +288,9 @@ impl Mbarrier {
         if let Some(arrived) = self.arrivals.clocks.take() {
             let ended = self.ended.get_or_insert_with(|| Box::new([0; 32]));
             clock::join(ended, &arrived);
+        }
+        if let Some(map) = self.arrivals.acquired.take() {
+            join_shared(&mut self.ended_elsewhere, &map);
         }
     }
 }

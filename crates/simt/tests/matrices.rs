@@ -409,5 +409,22 @@ mod warpgroup {
         wrong(&one("half", 1, 64), Kind::WarpMask, &|| {
             multiply::<Integer>(product([false; 2]), &[0.0; COLUMNS / 2]);
         });
+        // Warps behind the last whole one are of none.
+        for first in [0, 1] {
+            let ended = simt::launch(&one("behind", 1, 160), &|| unsafe {
+                if tid() < 128 {
+                    fill_without_fence([false; 2]);
+                    simt::bulk::fence_proxy();
+                }
+                sync_block();
+                if tid() / 32 >= first && tid() / 32 < first + 4 {
+                    multiply::<Integer>(product([false; 2]), &[0.0; COLUMNS / 2]);
+                    commit_products();
+                    take_sums(&mut [0.0; COLUMNS / 2]);
+                }
+            });
+            let report = ended.err().map(|report| report.kind);
+            assert_eq!(report, (first > 0).then_some(Kind::WarpMask));
+        }
     }
 }

@@ -4,7 +4,7 @@ mod common;
 
 use common::{of, one, read, right, tid, uninit, wrong};
 use simt::bulk::{self, TensorMap};
-use simt::{Kind, Launch, SharedView, View, dynamic, mbarrier, sync_block};
+use simt::{Kind, Launch, Ordering, Scope, SharedView, View, dynamic, mbarrier, sync_block};
 
 /// Rows of a box of 64 numbers of 16 bits, its bytes, and where the barriers lie behind two of them.
 const ROWS: usize = 8;
@@ -273,6 +273,40 @@ fn barriers_count_what_they_were_made_for() {
     wrong(&launch("unmade"), Kind::Uninitialized, &|| unsafe { mbarrier::wait(barriers(), 3, 0) });
     // SAFETY: checked by the launch.
     wrong(&launch("none"), Kind::LaunchLimit, &|| unsafe { mbarrier::init(barriers(), 0, 0) });
+}
+
+/// Who waits at a barrier of its block knows what those who arrived there know of other blocks; and nothing of what nobody there has acquired.
+#[test]
+fn arrivals_pass_on_what_they_know_of_other_blocks() {
+    let run = |acquires: bool| {
+        let (_x, x) = of(&[0u32]);
+        let (_flag, flag) = of(&[0u32]);
+        let (_y, y) = uninit::<u32>(1);
+        let shared = Launch { cooperative: true, shared_bytes: 8, ..one("passed on", 2, 64) };
+        // SAFETY: checked by the launch.
+        simt::launch(&shared, &|| unsafe {
+            let barrier = || dynamic::<u64>(0, 1);
+            if tid() == 0 {
+                mbarrier::init(barrier(), 0, 1);
+            }
+            sync_block();
+            if simt::block_idx()[0] == 0 {
+                if tid() == 0 {
+                    x.store(0, 7);
+                    flag.atomic_store(0, 1, Ordering::Release, Scope::Device);
+                }
+            } else if tid() == 0 {
+                let order = if acquires { Ordering::Acquire } else { Ordering::Relaxed };
+                while flag.atomic_load(0, order, Scope::Device) == 0 {}
+                mbarrier::arrive(barrier(), 0, 0);
+            } else if tid() == 32 {
+                mbarrier::wait(barrier(), 0, 0);
+                y.store(0, x.load(0));
+            }
+        })
+    };
+    run(true).expect("what the first warp has acquired the second knows");
+    assert_eq!(run(false).expect_err("nobody has acquired it").kind, Kind::Race);
 }
 
 /// To the nearest number of 11 bits, the even one of two; what is not finite stays.
