@@ -41,6 +41,7 @@ impl Context {
         cfg.check(kernel, function.limits(), self.info())?;
         let (first, mut size) = check_arguments(&function, args)?;
         // The arguments where the driver looks for them; nearly always that is where they are.
+        let packed = args;
         let mut moved;
         let args = if first > 0 {
             moved = [0u64; MOST_ARGUMENT_BYTES / 8];
@@ -74,9 +75,9 @@ impl Context {
         }
         let mut attributes = Attributes::new(&LaunchConfig { early, ..*cfg });
         let config = attributes.config(cfg, stream.raw());
-        // A capture refuses a cooperative launch with packed arguments, so each is pointed to where the driver tells where
-        // it lies.
-        let at = |&offset: &usize| args.as_ptr().wrapping_add(offset).cast_mut().cast();
+        // A capture refuses a cooperative launch with packed arguments, so each is pointed to, behind the first as far as the driver
+        // says.
+        let at = |&offset: &usize| packed.as_ptr().wrapping_add(offset).cast_mut().cast();
         let mut each: Vec<*mut c_void> =
             if cfg.cooperative { function.argument_offsets().iter().map(at).collect() } else { Vec::new() };
         let (each, extra) =
