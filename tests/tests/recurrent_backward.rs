@@ -139,7 +139,7 @@ on_each_device! {
         if device.info().is_some_and(|info| info.arch != (9, 0)) {
             return Ok(());
         }
-        let extents = [[4, 3, 5, 64], [3, 9, 4, 23], [1, 1, 3, 1], [2, 66, 2, 46], [3, 2, 2, 198]];
+        let extents = [[4, 3, 5, 64], [3, 9, 4, 23], [1, 1, 3, 1], [2, 66, 2, 46], [3, 2, 2, 198], [3, 11, 2, 100]];
         for kind in KINDS {
             for (i, extents) in extents.into_iter().enumerate() {
                 for dtype in [[DType::F16, DType::BF16][i % 2], DType::F32] {
@@ -147,7 +147,12 @@ on_each_device! {
                     let network = Network::random(device, shape, i as u64)?;
                     let (dy, dh_n) = ((i != 3).then_some(&network.dy), (i != 4).then_some(&network.dh_n));
                     let dc_n = (kind == RecurrentKind::Lstm && i != 1).then_some(&network.dc_n);
-                    check(&network, &Upstream { dy, dh_n, dc_n }, Some(Choice::Streamed))?;
+                    let upstream = Upstream { dy, dh_n, dc_n };
+                    check(&network, &upstream, Some(Choice::Streamed))?;
+                    let [_, batch, _, hidden] = extents;
+                    if dtype != DType::F32 && batch <= 64 && hidden % 4 == 0 {
+                        check(&network, &upstream, Some(Choice::StreamedWalk))?;
+                    }
                 }
             }
         }
@@ -186,15 +191,25 @@ on_each_device! {
         Ok(())
     }
 
-    /// More units than a block's share of columns, in pairs of blocks on Hopper, and more steps than slots, of which the checker would take an hour: against a
-    /// step at a time.
+    /// More units than a block's share of columns, in pairs of blocks on Hopper, more steps than slots, and weights that do not fit on chip, of which the
+    /// checker would take an hour: against a step at a time.
     fn many_units_and_steps_are_right(device: &Device) -> Result<()> {
         if !device.is_cuda() {
             return Ok(());
         }
         for (i, kind) in KINDS.into_iter().enumerate() {
-            for extents in [[260, 20, 16, 640], [70, 64, 32, 1024], [140, 8, 8, 900], [300, 40, 16, 512]] {
-                let shape = Shape::new(kind, [DType::F16, DType::BF16][i], extents);
+            let half = [DType::F16, DType::BF16][i];
+            for (choice, dtype, extents) in [
+                (Choice::Persistent, half, [260, 20, 16, 640]),
+                (Choice::Persistent, half, [70, 64, 32, 1024]),
+                (Choice::Persistent, half, [140, 8, 8, 900]),
+                (Choice::Persistent, half, [300, 40, 16, 512]),
+                (Choice::StreamedWalk, half, [140, 64, 32, 2048]),
+                (Choice::StreamedWalk, half, [41, 7, 32, 1500]),
+                (Choice::StreamedWalk, half, [30, 33, 32, 2500]),
+                (Choice::Streamed, DType::F32, [40, 64, 32, 2048]),
+            ] {
+                let shape = Shape::new(kind, dtype, extents);
                 let network = Network::random(device, Shape { lengths: extents[0] == 140, ..shape }, i as u64)?;
                 let dc_n = (kind == RecurrentKind::Lstm).then_some(&network.dc_n);
                 let upstream = Upstream { dy: Some(&network.dy), dh_n: Some(&network.dh_n), dc_n };
@@ -203,7 +218,7 @@ on_each_device! {
                     let parameters = Recurrent { choice: Some(choice), ..network.parameters(&weights) };
                     run(kind, &network.x, &parameters, &upstream)
                 };
-                let (got, again, want) = (by(Choice::Persistent)?, by(Choice::Persistent)?, by(Choice::Steps)?);
+                let (got, again, want) = (by(choice)?, by(choice)?, by(Choice::Steps)?);
                 let layers = got.layers.iter().zip(&again.layers).zip(&want.layers);
                 let of_layers = layers.flat_map(|((got, again), want)| {
                     [("dw_ih", [&got.dw_ih, &again.dw_ih, &want.dw_ih]), ("dw_hh", [&got.dw_hh, &again.dw_hh, &want.dw_hh])]
@@ -213,7 +228,7 @@ on_each_device! {
                 let cells = if let [Some(got), Some(again), Some(want)] = cells { Some(("dc0", [got, again, want])) } else { None };
                 assert_eq!(cells.is_some(), kind == RecurrentKind::Lstm);
                 for (name, [got, again, want]) in states.into_iter().chain(cells).chain(of_layers) {
-                    let what = format!("{name} of {shape:?}");
+                    let what = format!("{name} of {shape:?} {choice:?}");
                     let want = want.to_f64()?;
                     // Both are rounded, in each step.
                     let tolerance = 2.0 * gradient_tolerance(shape.dtype, &want);

@@ -186,6 +186,17 @@ impl GlobalMut<u32> {
         unsafe { imp::load_pack(self.raw(), index) }
     }
 
+    /// Writes the pack that starts at element `index`, each word atomically and relaxed at device scope.
+    ///
+    /// # Safety
+    /// As [`Self::load_pack_relaxed`].
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn store_pack_relaxed(self, index: usize, pack: Pack) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::store_pack(self.raw(), index, pack) }
+    }
+
     /// [`Self::load_pack_relaxed`] where `when` holds, otherwise `otherwise`.
     ///
     /// # Safety

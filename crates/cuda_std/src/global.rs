@@ -168,6 +168,17 @@ impl<T: Copy> Global<T> {
         unsafe { imp::get_8_if::<T>(self.raw, when, index, otherwise) }
     }
 
+    /// [`Self::get_8_if`] of what nobody reads again: L2 lets go of it before anything else.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn get_8_once_if(self, when: bool, index: usize, otherwise: u32) -> [u32; 2] {
+        // SAFETY: the caller's contract.
+        unsafe { imp::get_8_once_if::<T>(self.raw, when, index, otherwise) }
+    }
+
     /// Reads the four bytes that start at element `index`, or gives `otherwise`.
     ///
     /// # Safety

@@ -228,3 +228,5 @@ tuple_args!(A B C D E F G H I J K L M N);
 tuple_args!(A B C D E F G H I J K L M N O);
 tuple_args!(A B C D E F G H I J K L M N O P);
 tuple_args!(A B C D E F G H I J K L M N O P Q);
+tuple_args!(A B C D E F G H I J K L M N O P Q R);
+tuple_args!(A B C D E F G H I J K L M N O P Q R S);

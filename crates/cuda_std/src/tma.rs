@@ -63,6 +63,13 @@ pub fn fence_writes() {
     crate::warpgroup::fence_copies();
 }
 
+/// Makes what other threads have written to global memory, and this one is ordered behind, visible to copies that it starts from here on. The
+/// checker orders copies as it does their thread, and does not ask for this fence.
+#[inline(always)]
+pub fn fence_loads() {
+    imp::fence_loads();
+}
+
 /// Closes the thread's stores since the last call into a group.
 #[inline(always)]
 pub fn commit_stores() {

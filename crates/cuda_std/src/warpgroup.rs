@@ -15,8 +15,10 @@ pub const TF32_TERMS: u32 = 32;
 /// An operand of the terms of an issue: its matrix descriptor, and from an instruction's terms to the next.
 #[derive(Clone, Copy)]
 pub struct Operand {
-    descriptor: u64,
-    step: u64,
+    /// The descriptor's words. Addresses, in sixteens of bytes, have 14 bits of the lower, and no sum leaves them: 32 bits are added, not 64.
+    low: u32,
+    high: u32,
+    step: u32,
 }
 
 impl Operand {
@@ -25,15 +27,21 @@ impl Operand {
     /// of 1024 bytes.
     #[inline(always)]
     pub(crate) fn new(address: u32, leading: u32, stride: u32, step: u32) -> Operand {
-        let field = |bytes: u32| ((bytes & 0x3_ffff) >> 4) as u64;
-        let descriptor = field(address) | field(leading) << 16 | field(stride) << 32 | 1 << 62;
-        Operand { descriptor, step: field(step) }
+        let field = |bytes: u32| (bytes & 0x3_ffff) >> 4;
+        let (low, high) = (field(address) | field(leading) << 16, field(stride) | 1 << 30);
+        Operand { low, high, step: field(step) }
+    }
+
+    /// The same of a tile that lies so many bytes behind, a multiple of 1024.
+    #[inline(always)]
+    pub fn behind(self, bytes: u32) -> Operand {
+        Operand { low: self.low + (bytes >> 4), ..self }
     }
 
     /// The descriptors of each instruction.
     #[inline(always)]
     pub(crate) fn steps(self) -> [u64; 4] {
-        [0, 1, 2, 3].map(|i| self.descriptor + i * self.step)
+        [0, 1, 2, 3].map(|i| u64::from(self.low + i * self.step) | u64::from(self.high) << 32)
     }
 }
 

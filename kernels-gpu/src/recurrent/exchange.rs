@@ -204,18 +204,30 @@ pub unsafe fn receive_or_report<const PACKS: usize>(
     unsafe {
         let (packs, received) = receive(exchange, at, asked, || of_patience.get(warp));
         if !received {
-            // All lanes know how patient they were.
-            warp::sync_warp(u32::MAX);
-            // Once is enough: the launch ends soon, with results that the error makes void.
-            if lane == 0 {
-                let seen = (u64::from(step) << 32) | u64::from(thread::block_idx_x());
-                fault.atomic_min(0, seen, Ordering::Relaxed, Scope::Device);
-                of_patience.set(warp, 0);
-            }
-            warp::sync_warp(u32::MAX);
+            give_up(step, (lane, warp), of_patience, fault);
         }
         packs
     }
+}
+
+/// Gives up for good, as [`receive_or_report`] does: once is enough, since the launch ends soon, with results that the error makes void. All lanes of the
+/// warp call.
+///
+/// # Safety
+/// The warp's patience is its own.
+#[inline(always)]
+pub unsafe fn give_up(step: u32, (lane, warp): (u32, u32), of_patience: Shared<u32>, fault: GlobalMut<u64>) {
+    // All lanes know how patient they were.
+    warp::sync_warp(u32::MAX);
+    if lane == 0 {
+        let seen = (u64::from(step) << 32) | u64::from(thread::block_idx_x());
+        // SAFETY: the caller's contract.
+        unsafe {
+            fault.atomic_min(0, seen, Ordering::Relaxed, Scope::Device);
+            of_patience.set(warp, 0);
+        }
+    }
+    warp::sync_warp(u32::MAX);
 }
 
 /// Writes a word.

@@ -215,6 +215,17 @@ pub unsafe fn load_pack(raw: RawView, index: usize) -> Pack {
 }
 
 #[inline(always)]
+pub unsafe fn store_pack(raw: RawView, index: usize, [a, b, c, d]: Pack) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "st.relaxed.gpu.global.v4.b32 [{}], {{ {}, {}, {}, {} }};", in(reg64) at::<u32>(raw, index),
+            in(reg32) a, in(reg32) b, in(reg32) c, in(reg32) d, options(nostack)
+        );
+    }
+}
+
+#[inline(always)]
 pub unsafe fn load_pack_or(raw: RawView, when: bool, index: usize, otherwise: Pack) -> Pack {
     let [mut a, mut b, mut c, mut d] = otherwise;
     // SAFETY: the caller's contract.

@@ -116,6 +116,29 @@ pub unsafe fn get_pack_plain_if<T: Copy>(raw: RawView, when: bool, index: usize,
 
 #[inline(always)]
 pub unsafe fn get_8_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: u32) -> [u32; 2] {
+    // SAFETY: the caller's contract.
+    unsafe { get_8_with::<T>(raw, when, index, otherwise, reads_stay()) }
+}
+#[inline(always)]
+pub unsafe fn get_8_once_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: u32) -> [u32; 2] {
+    let policy;
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "createpolicy.fractional.L2::evict_first.b64 {}, 1.0;", out(reg64) policy,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+        get_8_with::<T>(raw, when, index, otherwise, policy)
+    }
+}
+#[inline(always)]
+unsafe fn get_8_with<T: Copy>(
+    raw: RawView,
+    when: bool,
+    index: usize,
+    otherwise: u32,
+    policy: u64,
+) -> [u32; 2] {
     let (a, b);
     // SAFETY: the caller's contract.
     unsafe {
@@ -123,7 +146,7 @@ pub unsafe fn get_8_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwis
             "{{ .reg .pred p; setp.ne.u32 p, {when}, 0; mov.b32 {a}, {otherwise}; mov.b32 {b}, {otherwise};",
             "@p ld.global.nc.L2::cache_hint.v2.b32 {{ {a}, {b} }}, [{address}], {policy}; }}",
             a = out(reg32) a, b = out(reg32) b, address = in(reg64) at::<T>(raw, index),
-            when = in(reg32) when as u32, otherwise = in(reg32) otherwise, policy = in(reg64) reads_stay(),
+            when = in(reg32) when as u32, otherwise = in(reg32) otherwise, policy = in(reg64) policy,
             options(nostack, readonly, preserves_flags)
         );
     }

@@ -67,6 +67,12 @@ pub unsafe fn store_box_if<T: Copy>(from: RawShared, when: bool, index: u32, map
 }
 
 #[inline(always)]
+pub fn fence_loads() {
+    // SAFETY: orders memory.
+    unsafe { asm!("fence.proxy.async.global;", options(nostack, preserves_flags)) };
+}
+
+#[inline(always)]
 pub fn commit_stores() {
     // SAFETY: a barrier to the compiler.
     unsafe { asm!("cp.async.bulk.commit_group;", options(nostack, preserves_flags)) };

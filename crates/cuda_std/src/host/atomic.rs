@@ -83,6 +83,15 @@ pub unsafe fn load_pack(raw: RawView, index: usize) -> Pack {
 
 #[inline(always)]
 #[track_caller]
+pub unsafe fn store_pack(raw: RawView, index: usize, pack: Pack) {
+    for (i, word) in pack.into_iter().enumerate() {
+        // SAFETY: the checker tests the access.
+        unsafe { store::<u32>(raw, index + i, word, Ordering::Relaxed, Scope::Device) };
+    }
+}
+
+#[inline(always)]
+#[track_caller]
 pub unsafe fn load_pack_or(raw: RawView, when: bool, index: usize, otherwise: Pack) -> Pack {
     // SAFETY: the caller's contract.
     if when { unsafe { load_pack(raw, index) } } else { otherwise }

@@ -113,6 +113,12 @@ pub unsafe fn get_pack_or<T: Copy>(raw: RawView, when: bool, index: usize, other
 }
 #[inline(always)]
 #[track_caller]
+pub unsafe fn get_8_once_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: u32) -> [u32; 2] {
+    // SAFETY: the caller's contract.
+    unsafe { get_8_if::<T>(raw, when, index, otherwise) }
+}
+#[inline(always)]
+#[track_caller]
 pub unsafe fn get_8_if<T: Copy>(raw: RawView, when: bool, index: usize, otherwise: u32) -> [u32; 2] {
     if !when {
         return [otherwise; 2];

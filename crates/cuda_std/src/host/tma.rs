@@ -86,6 +86,9 @@ pub unsafe fn store_box_if<T: Copy>(from: RawShared, when: bool, index: u32, map
 }
 
 #[inline(always)]
+pub fn fence_loads() {}
+
+#[inline(always)]
 pub fn commit_stores() {
     bulk::commit_stores();
 }

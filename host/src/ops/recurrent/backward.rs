@@ -3,7 +3,7 @@
 use super::layer::{Layer, at, product};
 use super::plan::{Choice, Plan};
 use super::walk::{Carried, Number, Operands, step_back};
-use super::{Kept, Kind, LayerGradients, block, clustered, dense, persistent, streamed};
+use super::{Kept, Kind, LayerGradients, block, clustered, dense, persistent, streamed, streamed_walk};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::launch::Grid;
@@ -125,12 +125,14 @@ fn typed<T: Number>(
         dh: &dh,
         dc: dc.as_ref(),
     };
+    let of_stream =
+        if plan.choice == Choice::Streamed { streamed::walk_back } else { streamed_walk::walk_back };
     if !walked.gx.is_empty() {
         match plan.choice {
             Choice::Block => block::walk_back(layer, plan, &walked)?,
             Choice::Clustered => clustered::walk_back(layer, plan, &walked)?,
             Choice::Persistent => persistent::walk_back(layer, plan, &walked)?,
-            Choice::Streamed => match streamed::walk_back(layer, plan, &walked) {
+            Choice::StreamedWalk | Choice::Streamed => match of_stream(layer, plan, &walked) {
                 // The parts of the weights take as much memory as these.
                 Err(Error::OutOfMemory { .. }) => step_by_step::<T>(layer, &walked)?,
                 done => done?,

@@ -141,7 +141,7 @@ impl<'a> Layer<'a> {
                 Err(Error::OutOfMemory { .. }) => self.by_steps(gx, results),
                 done => done,
             },
-            Choice::Steps | Choice::Fused => self.by_steps(gx, results),
+            Choice::Steps | Choice::Fused | Choice::StreamedWalk => self.by_steps(gx, results),
         }
     }
 

@@ -21,6 +21,7 @@ mod plan;
 mod problem;
 mod sequence;
 mod streamed;
+mod streamed_walk;
 mod tiling;
 mod walk;
 

@@ -25,6 +25,9 @@ pub enum Choice {
     Fused,
     /// One launch for all steps, with the recurrent weights on chip, spread over several blocks, which wait for one another.
     Persistent,
+    /// One launch for all steps of a gradient, with recurrent weights of which shared memory holds some and the others are streamed, by blocks that wait for
+    /// one another: of 16 bits and up to 64 rows, on Hopper. Forward the same as `Streamed`.
+    StreamedWalk,
     /// For each step a product with weights that were taken apart for all steps, and the gates, one launch behind the other's start: on
     /// Hopper.
     Streamed,
@@ -102,6 +105,11 @@ fn chunk_back(dtype: DType) -> usize {
 /// Units that these blocks own: whole chunks.
 fn owned_back(hidden: usize, dtype: DType) -> usize {
     hidden.next_multiple_of(chunk_back(dtype).max(UNITS_BACK as usize))
+}
+
+/// Rows of the weights that are turned over, and chunks of their terms.
+fn extents_back(problem: &Problem) -> (usize, usize) {
+    (problem.hidden, problem.kind.gates() * padded(problem.hidden) / TERMS as usize)
 }
 
 /// Whether a kernel for the gradient has room for the weights.
@@ -189,6 +197,7 @@ impl Plan {
             Choice::Clustered => Plan::clustered(problem, target),
             Choice::Fused => Plan::fused(problem, target),
             Choice::Persistent => Plan::persistent(problem, target),
+            Choice::StreamedWalk => Plan::steps("only gradients go so"),
             Choice::Streamed => Plan::streamed(problem, target),
             Choice::Steps => Plan::steps("asked for"),
         }
@@ -202,7 +211,13 @@ impl Plan {
     /// The gradient: the first way that can serve.
     pub(super) fn back(problem: &Problem, target: Target) -> Plan {
         Plan::first(
-            &[Plan::block_back, Plan::clustered_back, Plan::persistent_back, Plan::streamed_back],
+            &[
+                Plan::block_back,
+                Plan::clustered_back,
+                Plan::persistent_back,
+                Plan::streamed_walk_back,
+                Plan::streamed_back,
+            ],
             problem,
             target,
         )
@@ -215,6 +230,7 @@ impl Plan {
             Choice::Clustered => Plan::clustered_back(problem, target),
             Choice::Fused => Plan::steps("the gradient's products are of all steps"),
             Choice::Persistent => Plan::persistent_back(problem, target),
+            Choice::StreamedWalk => Plan::streamed_walk_back(problem, target),
             Choice::Streamed => Plan::streamed_back(problem, target),
             Choice::Steps => Plan::steps("asked for"),
         }
@@ -416,18 +432,30 @@ impl Plan {
     /// The weights come from memory for each step.
     fn streamed(problem: &Problem, target: Target) -> Plan {
         let Problem { kind, hidden, .. } = *problem;
-        Plan::of_stream(problem, target, (kind.gates() * hidden, padded(hidden) / TERMS as usize))
+        let extents = (kind.gates() * hidden, padded(hidden) / TERMS as usize);
+        Plan::of_stream(problem, Choice::Streamed, target, || Tiling::of_steps(problem, extents, target))
     }
 
     /// The gradient: likewise.
     fn streamed_back(problem: &Problem, target: Target) -> Plan {
-        let Problem { kind, hidden, .. } = *problem;
-        Plan::of_stream(problem, target, (hidden, kind.gates() * padded(hidden) / TERMS as usize))
+        let extents = extents_back(problem);
+        Plan::of_stream(problem, Choice::Streamed, target, || Tiling::of_steps(problem, extents, target))
     }
 
-    /// Of so many rows of weights and chunks of terms.
-    fn of_stream(problem: &Problem, target: Target, extents: (usize, usize)) -> Plan {
-        let Problem { dtype, batch, hidden, .. } = *problem;
+    /// The gradient, of which shared memory holds some.
+    pub(super) fn streamed_walk_back(problem: &Problem, target: Target) -> Plan {
+        let extents = extents_back(problem);
+        Plan::of_stream(problem, Choice::StreamedWalk, target, || Tiling::of_walk(problem, extents, target))
+    }
+
+    /// With a tiling.
+    fn of_stream(
+        problem: &Problem,
+        choice: Choice,
+        target: Target,
+        tiling: impl Fn() -> Result<Tiling, &'static str>,
+    ) -> Plan {
+        let Problem { batch, hidden, .. } = *problem;
         if hidden == 0 {
             return Plan::steps("there are no units");
         }
@@ -437,9 +465,9 @@ impl Plan {
         if batch > MOST_STREAMED {
             return Plan::steps("a batch so large keeps the GPU busy with the product of each step");
         }
-        match Tiling::new(dtype, extents, batch.max(1), target) {
-            Some(tiling) => Plan { choice: Choice::Streamed, tiling: Some(tiling), ..Plan::steps("") },
-            None => Plan::steps("a block has too little shared memory"),
+        match tiling() {
+            Ok(tiling) => Plan { choice, tiling: Some(tiling), ..Plan::steps("") },
+            Err(reason) => Plan::steps(reason),
         }
     }
 
@@ -490,6 +518,10 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.choice {
             Choice::Steps => write!(f, "a product and the gates for each step: {}", self.reason),
+            Choice::StreamedWalk => {
+                write!(f, "one launch, which holds some of the weights and streams the others")?;
+                self.tiling.iter().try_for_each(|tiling| write!(f, ", {tiling}"))
+            }
             Choice::Streamed => {
                 write!(f, "for each step the gates and a product of weights in parts")?;
                 self.tiling.iter().try_for_each(|tiling| write!(f, ", {tiling}"))

@@ -211,6 +211,8 @@ fn plan(problem: &Problem, choice: Option<Choice>) -> Result<Plan> {
     let target = Target::of(problem.y.device());
     match choice {
         None => Ok(Plan::new(problem, target)),
+        // Its kernels are of gradients.
+        Some(Choice::StreamedWalk) => plan(problem, Some(Choice::Streamed)),
         Some(choice) => serving(problem, choice, Plan::by(choice, problem, target)),
     }
 }

@@ -25,7 +25,7 @@ use kernels_gpu::recurrent::{
 };
 
 /// Units of a thread.
-const FOUR: usize = 4;
+pub const FOUR: usize = 4;
 
 /// A type with all kernels.
 pub trait Number:
@@ -46,7 +46,7 @@ impl<T> Number for T where
 }
 
 /// Parts of an operand, the weights or what they are multiplied with.
-struct InParts {
+pub struct InParts {
     /// `[parts, chunks, lines, TERMS]`, 16-bit.
     numbers: Tensor,
     /// 1 over the scales, of f32: `[chunks, lines]`.
@@ -63,7 +63,7 @@ impl InParts {
     }
 
     /// Of a contiguous `[gates, lines, units]`: lines of all gates' units, each gate's padded with zeros.
-    fn of<T: Number>(whole: &Tensor) -> Result<InParts> {
+    pub fn of<T: Number>(whole: &Tensor) -> Result<InParts> {
         let &[gates, lines, units] = whole.shape() else { unreachable!("three dimensions") };
         let of = InParts::uninit(whole.device(), whole.dtype(), [lines, gates * padded(units)])?;
         let fours = padded(units) / FOUR;
@@ -94,12 +94,12 @@ impl InParts {
         Ok(unsafe { GlobalMut::from_raw(self.numbers.raw_view()?) })
     }
 
-    fn extents(&self) -> [usize; 4] {
+    pub fn extents(&self) -> [usize; 4] {
         <[usize; 4]>::try_from(self.numbers.shape()).expect("four dimensions")
     }
 
     /// For boxes of so many lines.
-    fn map(&self, width: usize) -> Result<TensorMap> {
+    pub fn map(&self, width: usize) -> Result<TensorMap> {
         map_of_lines(&self.numbers, self.extents(), width)
     }
 }
@@ -115,7 +115,7 @@ pub fn map_of_lines(
     map_of_operand(tensor, &matrix, [lines, terms], [outer, inner], true, width as u32)
 }
 
-fn divisor(value: usize) -> Result<Divisor> {
+pub fn divisor(value: usize) -> Result<Divisor> {
     u32::try_from(value).ok().and_then(Divisor::new).ok_or_else(|| Error::TooLarge {
         op: "recurrent layer",
         what: "units",
@@ -185,7 +185,7 @@ fn instance<A>(kernels: &'static [Kernel<A>], kind: Kind, wide: bool) -> &'stati
 }
 
 /// The tiling of a plan that streams.
-fn tiling(plan: &Plan) -> Tiling {
+pub fn tiling(plan: &Plan) -> Tiling {
     plan.tiling.expect("a plan that streams has a tiling")
 }
 

@@ -3,12 +3,14 @@
 use std::fmt;
 
 use super::plan::Target;
+use super::problem::Problem;
+use super::streamed::FOUR;
 use crate::dtype::DType;
 use cuda_std::f16;
 use cuda_std::kernel::Kernel;
 use kernels_gpu::recurrent::{
-    STREAM_COLUMNS, STREAM_ROWS, STREAM_TURNS, TERMS, stream_product, stream_product_f32,
-    stream_shared_bytes, stream_stage_bytes,
+    STREAM_COLUMNS, STREAM_ROWS, STREAM_TURNS, TERMS, WALK_CHUNKS, WALK_ROWS, stream_product,
+    stream_product_f32, stream_shared_bytes, stream_stage_bytes, stream_walk_back, walk_shared_bytes,
 };
 
 /// The blocks of a product.
@@ -36,8 +38,13 @@ pub fn parts(dtype: DType) -> usize {
 }
 
 impl Tiling {
-    /// Of `rows` rows of weights with so many chunks of terms: the one in which a multiprocessor moves the fewest bytes.
-    pub fn new(dtype: DType, (rows, chunks): (usize, usize), batch: usize, target: Target) -> Option<Tiling> {
+    /// Of the product of a step, of `rows` rows of weights with so many chunks of terms: the one in which a multiprocessor moves the fewest bytes.
+    pub fn of_steps(
+        problem: &Problem,
+        (rows, chunks): (usize, usize),
+        target: Target,
+    ) -> Result<Tiling, &'static str> {
+        let (dtype, batch) = (problem.dtype, problem.batch.max(1));
         fn of<A>(kernel: &Kernel<A>) -> [u32; 2] {
             ["CONSUMERS", "STAGES"].map(|name| kernel.constant(name) as u32)
         }
@@ -67,7 +74,48 @@ impl Tiling {
                 }
             }
         }
-        best.map(|(_, tiling)| tiling)
+        best.map(|(_, tiling)| tiling).ok_or("a block has too little shared memory")
+    }
+
+    /// Of a gradient's product whose weights stay where they are for all steps, of `rows` rows of weights with so many chunks of terms: all blocks run at
+    /// once, one a multiprocessor, with as few terms as may be.
+    pub fn of_walk(
+        problem: &Problem,
+        (rows, chunks): (usize, usize),
+        target: Target,
+    ) -> Result<Tiling, &'static str> {
+        let Problem { kind, dtype, batch, hidden, .. } = *problem;
+        if dtype == DType::F32 {
+            return Err("f32 is multiplied in parts, which are streamed for each step");
+        }
+        if batch > STREAM_COLUMNS as usize {
+            return Err("a block has fewer rows than the batch");
+        }
+        if !hidden.is_multiple_of(FOUR) {
+            return Err("units come in no whole fours");
+        }
+        // Instances of both types are alike.
+        let kernels = stream_walk_back::kernels::<f16>();
+        let index = kernels.iter().position(|kernel| kernel.constant("GATES") == kind.gates());
+        let index = index.expect("both kinds have kernels");
+        let [held, stages] = ["HELD", "STAGES"].map(|name| kernels[index].constant(name) as u32);
+        let shared_bytes = walk_shared_bytes(held, stages);
+        let (blocks, all) = (rows.div_ceil(WALK_ROWS as usize), chunks.div_ceil(WALK_CHUNKS as usize));
+        let splits = (target.multiprocessors / blocks).min(all);
+        if splits == 0 {
+            return Err("the GPU has too few multiprocessors for the recurrent weights");
+        }
+        if shared_bytes > target.shared_bytes {
+            return Err("a block has too little shared memory");
+        }
+        let of_split = all.div_ceil(splits);
+        Ok(Tiling {
+            index,
+            rows: WALK_ROWS as usize,
+            turns: of_split * WALK_CHUNKS as usize,
+            blocks: [blocks, all.div_ceil(of_split), 1],
+            shared_bytes,
+        })
     }
 
     /// Shares of the terms.

@@ -1,7 +1,7 @@
 //! Four neighbouring units of a row, of which as many as `left` exist; and what a thread has of parts.
 
 use super::super::parts::{Parts, inverse, magnitude, scale};
-use super::super::quads::{load, store};
+use super::super::quads::store;
 use super::{StreamStep, TERMS};
 use cuda_std::prelude::*;
 
@@ -10,34 +10,94 @@ pub const FOUR: u32 = 4;
 /// Lanes that share a scale.
 const LANES: usize = (TERMS / FOUR) as usize;
 
-/// The thread's row and first unit, and how many of its units exist.
-#[inline(always)]
-pub fn place(p: &StreamStep) -> (u32, u32, u32) {
-    let index = thread::index_1d();
-    let inside = index < u64::from(p.batch) * u64::from(p.fours.value());
-    let (row, four) = p.fours.div_rem(if inside { index as u32 } else { 0 });
-    let unit = four * FOUR;
-    let left = p.hidden.saturating_sub(unit);
-    (row, unit, if inside { left.min(FOUR) } else { 0 })
+/// Four neighbouring units of a row, with a thread of their own.
+#[derive(Clone, Copy)]
+pub struct Four {
+    pub row: u32,
+    /// The first.
+    pub unit: u32,
+    /// How many exist.
+    pub left: u32,
+    /// Whether they are among a row's padded units.
+    pub inside: bool,
 }
 
-/// Those from `at` on, widened; zeros for those that do not exist. `WIDE` is 1 where rows are whole packs of four.
+impl Four {
+    /// From a unit of a row on; none exist where they are not `inside`.
+    #[inline(always)]
+    pub fn new(p: &StreamStep, (row, unit): (u32, u32), inside: bool) -> Four {
+        let left = p.hidden.saturating_sub(unit).min(FOUR);
+        Four { row, unit, left: if inside { left } else { 0 }, inside }
+    }
+
+    /// Those of the thread, in a launch with one for each four padded units of all rows.
+    #[inline(always)]
+    pub fn of_thread(p: &StreamStep) -> Four {
+        let index = thread::index_1d();
+        let inside = index < u64::from(p.batch) * u64::from(p.fours.value());
+        let (row, four) = p.fours.div_rem(if inside { index as u32 } else { 0 });
+        Four::new(p, (row, four * FOUR), inside)
+    }
+
+    /// Where they begin among those of gate `gate` of `gates` of all rows.
+    #[inline(always)]
+    pub fn of_gate(self, p: &StreamStep, gates: usize, gate: usize) -> usize {
+        (self.row as usize * gates + gate) * p.hidden as usize + self.unit as usize
+    }
+
+    /// Where they begin in y, or in its gradient.
+    #[inline(always)]
+    pub fn of_y(self, p: &StreamStep) -> usize {
+        (i64::from(self.row) * p.y_row + i64::from(self.unit)) as usize
+    }
+}
+
+/// Those from `at` on, as they lie in memory; zeros for those that do not exist. `WIDE` is 1 where rows are whole packs of four.
 ///
 /// # Safety
 /// The first `left` exist; with `WIDE` four start at a multiple of their size.
 #[inline(always)]
-pub unsafe fn load_four<T: Float, const WIDE: usize>(from: Global<T>, left: u32, at: usize) -> [f32; 4] {
+pub unsafe fn load_words<T: Float, const WIDE: usize>(from: Global<T>, left: u32, at: usize) -> Pack {
+    let mut words = [0; 4];
     // SAFETY: the caller's contract.
     unsafe {
+        if const { WIDE == 1 && T::PER_WORD == 1 } {
+            return from.get_pack_if(left > 0, at, 0);
+        }
         if const { WIDE == 1 } {
-            return load::<T, 4>(from, left > 0, at);
+            [words[0], words[1]] = from.get_8_once_if(left > 0, at, 0);
+            return words;
         }
-        let mut values = [0.0; 4];
         for i in 0..4 {
-            [values[i]] = load::<T, 1>(from, (i as u32) < left, at + i);
+            let bits = from.get_bits_if((i as u32) < left, at + i, 0);
+            if const { T::PER_WORD == 1 } {
+                words[i] = bits;
+            } else {
+                words[i / 2] |= bits << (i % 2 * 16);
+            }
         }
-        values
     }
+    words
+}
+
+/// What [`load_words`] gives, widened.
+#[inline(always)]
+pub fn widened<T: Float>(words: Pack) -> [f32; 4] {
+    if const { T::PER_WORD == 1 } {
+        return words.map(f32::from_bits);
+    }
+    let [a, b] = [0, 1].map(|i| T::pair(words, i));
+    [a[0], a[1], b[0], b[1]]
+}
+
+/// Both at once.
+///
+/// # Safety
+/// As [`load_words`].
+#[inline(always)]
+pub unsafe fn load_four<T: Float, const WIDE: usize>(from: Global<T>, left: u32, at: usize) -> [f32; 4] {
+    // SAFETY: the caller's contract.
+    widened::<T>(unsafe { load_words::<T, WIDE>(from, left, at) })
 }
 
 /// Writes those that exist from `at` on, rounded.

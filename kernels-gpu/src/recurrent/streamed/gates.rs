@@ -10,7 +10,7 @@
 use super::super::math::step;
 use super::super::step::of_unit;
 use super::super::{GRU, has};
-use super::four::{FOUR, To, add_shares, load_four, place, store_four, store_parts};
+use super::four::{FOUR, Four, To, add_shares, load_four, store_four, store_parts};
 use super::{StreamStep, Streamed, TERMS};
 use cuda_std::dependent;
 use cuda_std::prelude::*;
@@ -44,10 +44,11 @@ pub unsafe fn stream_gates<T: Streamed, const GATES: usize, const WIDE: usize>(
     scales: GlobalMut<f32>,
     p: StreamStep,
 ) {
-    let (row, unit, left) = place(&p);
+    let four = Four::of_thread(&p);
+    let Four { row, unit, left, inside } = four;
     let is_lstm = const { GATES != GRU };
     let (hidden, padded) = (p.hidden as usize, p.fours.value() * FOUR);
-    let at_gate = |gate: usize| (row as usize * GATES + gate) * hidden + unit as usize;
+    let at_gate = |gate: usize| four.of_gate(&p, GATES, gate);
     let (mut of_x, mut of_h) = ([[0.0; 4]; GATES], [[0.0; 4]; GATES]);
     // SAFETY: the caller's contract.
     unsafe {
@@ -62,7 +63,7 @@ pub unsafe fn stream_gates<T: Streamed, const GATES: usize, const WIDE: usize>(
         dependent::wait();
         dependent::allow_next();
         let of_split = p.batch as usize * GATES * hidden;
-        let at = row as usize * hidden + unit as usize;
+        let at = four.of_gate(&p, 1, 0);
         let mut after = load_four::<f32, WIDE>(Global::from_raw(h.raw()), left, at);
         let left_of_c = if is_lstm { left } else { 0 };
         let mut after_c = load_four::<f32, WIDE>(Global::from_raw(c.raw()), left_of_c, at);
@@ -85,10 +86,8 @@ pub unsafe fn stream_gates<T: Streamed, const GATES: usize, const WIDE: usize>(
         }
         store_four::<f32, WIDE>(h, left, at, after);
         store_four::<f32, WIDE>(c, left_of_c, at, after_c);
-        let at = i64::from(row) * p.y_row + i64::from(unit);
-        store_four::<T, WIDE>(y, left, at as usize, out);
-        let exists = thread::index_1d() < u64::from(p.batch) * u64::from(p.fours.value());
+        store_four::<T, WIDE>(y, left, four.of_y(&p), out);
         let to = To { parts, scales, lines: p.batch, chunks: padded / TERMS };
-        store_parts::<T>(to, exists, (row, unit), after);
+        store_parts::<T>(to, inside, (row, unit), after);
     }
 }

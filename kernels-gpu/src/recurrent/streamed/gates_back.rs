@@ -7,10 +7,10 @@
 //!
 //! Floor: its operands once.
 
-use super::super::math::Factors;
+use super::super::math::{FACTORS, Factors};
 use super::super::step::of_unit;
 use super::super::{GRU, has};
-use super::four::{FOUR, To, add_shares, load_four, place, store_four, store_parts};
+use super::four::{FOUR, Four, To, add_shares, load_four, load_words, store_four, store_parts, widened};
 use super::{StreamStep, Streamed, TERMS};
 use cuda_std::dependent;
 use cuda_std::prelude::*;
@@ -46,59 +46,223 @@ pub unsafe fn stream_gates_back<T: Streamed, const GATES: usize, const WIDE: usi
     scales: GlobalMut<f32>,
     p: StreamStep,
 ) {
-    let (row, unit, left) = place(&p);
-    let is_lstm = const { GATES != GRU };
-    let (hidden, padded) = (p.hidden as usize, p.fours.value() * FOUR);
-    let at_gate = |gate: usize| (row as usize * GATES + gate) * hidden + unit as usize;
-    let at = row as usize * hidden + unit as usize;
-    let left_of_c = if is_lstm { left } else { 0 };
-    let (mut of_x, mut of_h) = ([[0.0; 4]; GATES], [[0.0; 4]; GATES]);
+    let four = Four::of_thread(&p);
+    let left = four.left;
+    let of = OfGatesBack { gx, gh, h, c, dy, lengths, dgx, dgh, dh, dc };
     // SAFETY: the caller's contract.
     unsafe {
-        for gate in 0..GATES {
-            of_x[gate] = load_four::<T, WIDE>(gx, left, at_gate(gate));
-            of_h[gate] = load_four::<T, WIDE>(gh, left, at_gate(gate));
-        }
-        let before = load_four::<T, WIDE>(h, left, at);
-        let before_c = load_four::<T, WIDE>(c, left_of_c, at);
-        let ends = left > 0 && p.has & has::LENGTHS != 0;
-        let length = lengths.get_bits_if(ends, row as usize, i32::MAX as u32) as i32;
-        let active = (p.time as i32) < length;
-        let left_of_y = if active && p.has & has::Y != 0 { left } else { 0 };
-        let y_at = i64::from(row) * p.y_row + i64::from(unit);
-        let of_y = load_four::<T, WIDE>(dy, left_of_y, y_at as usize);
+        let ahead = of.load::<GATES, WIDE>(&p, four).ahead::<T>();
         dependent::wait();
         dependent::allow_next();
-        let mut of_h_next = load_four::<f32, WIDE>(Global::from_raw(dh.raw()), left, at);
-        let mut of_c_next = load_four::<f32, WIDE>(Global::from_raw(dc.raw()), left_of_c, at);
-        let mut all = [of_h_next];
-        add_shares::<WIDE, 1>(&mut all, sums, left, |_| at, (p.splits, p.batch as usize * hidden));
-        [of_h_next] = all;
-        let (mut to_x, mut to_h) = ([[0.0; 4]; GATES], [[0.0; 4]; GATES]);
-        for i in 0..4 {
-            let given = (of_h_next[i] + of_y[i], of_c_next[i]);
-            let of = Factors::new(of_unit(&of_x, i), of_unit(&of_h, i), (before[i], before_c[i]))
-                .slopes::<GATES>(given);
-            if active && (i as u32) < left {
-                for gate in 0..GATES {
-                    to_x[gate][i] = of.dgx[gate];
-                    to_h[gate][i] = of.dgh[gate];
-                }
-                of_h_next[i] = of.dh;
-                of_c_next[i] = of.dc;
-            }
-        }
-        store_four::<f32, WIDE>(dh, left, at, of_h_next);
-        store_four::<f32, WIDE>(dc, left_of_c, at, of_c_next);
-        let exists = thread::index_1d() < u64::from(p.batch) * u64::from(p.fours.value());
-        let to = To { parts, scales, lines: p.batch, chunks: GATES as u32 * padded / TERMS };
+        let at = four.of_gate(&p, 1, 0);
+        let mut of_h = [load_four::<f32, WIDE>(Global::from_raw(dh.raw()), left, at)];
+        let left_of_c = if const { GATES != GRU } { left } else { 0 };
+        let of_c = load_four::<f32, WIDE>(Global::from_raw(dc.raw()), left_of_c, at);
+        let of_share = p.batch as usize * p.hidden as usize;
+        add_shares::<WIDE, 1>(&mut of_h, sums, left, |_| at, (p.splits, of_share));
+        let chunks = GATES as u32 * p.fours.value() * FOUR / TERMS;
+        let to = To { parts, scales, lines: p.batch, chunks };
+        let slopes = ahead.slopes(left, (of_h[0], of_c));
+        of.store_terms(&p, four, &slopes, to);
+        of.store::<GATES, WIDE>(&p, four, &slopes);
+    }
+}
+
+/// The operands.
+#[derive(Clone, Copy)]
+pub(super) struct OfGatesBack<T> {
+    pub gx: Global<T>,
+    pub gh: Global<T>,
+    pub h: Global<T>,
+    pub c: Global<T>,
+    pub dy: Global<T>,
+    pub lengths: Global<i32>,
+    pub dgx: GlobalMut<T>,
+    pub dgh: GlobalMut<T>,
+    pub dh: GlobalMut<f32>,
+    pub dc: GlobalMut<f32>,
+}
+
+/// What does not wait for the product, as it lies in memory: it may wait in registers.
+#[derive(Clone, Copy)]
+pub(super) struct Given<const GATES: usize> {
+    of_x: [Pack; GATES],
+    of_h: [Pack; GATES],
+    before: Pack,
+    before_c: Pack,
+    of_y: Pack,
+    active: bool,
+}
+
+impl<const GATES: usize> Given<GATES> {
+    /// What the gradients are multiples of.
+    #[inline(always)]
+    pub fn ahead<T: Streamed>(self) -> Ahead<GATES> {
+        let (mut of_x, mut of_h) = ([[0.0; 4]; GATES], [[0.0; 4]; GATES]);
         for gate in 0..GATES {
-            store_four::<T, WIDE>(dgx, left, at_gate(gate), to_x[gate]);
-            if !is_lstm {
-                store_four::<T, WIDE>(dgh, left, at_gate(gate), to_h[gate]);
-            }
-            store_parts::<T>(to, exists, (row, gate as u32 * padded + unit), to_h[gate]);
+            of_x[gate] = widened::<T>(self.of_x[gate]);
+            of_h[gate] = widened::<T>(self.of_h[gate]);
         }
+        let [before, before_c, of_y] = [self.before, self.before_c, self.of_y].map(widened::<T>);
+        let mut factors = [Factors([0.0; FACTORS]); 4];
+        for i in 0..4 {
+            factors[i] = Factors::new(of_unit(&of_x, i), of_unit(&of_h, i), (before[i], before_c[i]));
+        }
+        Ahead { factors, of_y, active: self.active }
+    }
+}
+
+/// What the gradients of four units are multiples of, and dy.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead<const GATES: usize> {
+    factors: [Factors; 4],
+    of_y: [f32; 4],
+    active: bool,
+}
+
+/// The gradients of four units.
+#[derive(Clone, Copy)]
+pub(super) struct Slopes<const GATES: usize> {
+    to_x: [[f32; 4]; GATES],
+    to_h: [[f32; 4]; GATES],
+    dh: [f32; 4],
+    dc: [f32; 4],
+}
+
+impl<const GATES: usize> Ahead<GATES> {
+    /// From dh, with what comes through gh of the step behind, and dc; so many units exist.
+    #[inline(always)]
+    pub fn slopes(&self, left: u32, (dh, dc): ([f32; 4], [f32; 4])) -> Slopes<GATES> {
+        let mut slopes = Slopes { to_x: [[0.0; 4]; GATES], to_h: [[0.0; 4]; GATES], dh, dc };
+        for i in 0..4 {
+            let of = self.factors[i].slopes::<GATES>((dh[i] + self.of_y[i], dc[i]));
+            if self.active && (i as u32) < left {
+                for gate in 0..GATES {
+                    slopes.to_x[gate][i] = of.dgx[gate];
+                    slopes.to_h[gate][i] = of.dgh[gate];
+                }
+                slopes.dh[i] = of.dh;
+                slopes.dc[i] = of.dc;
+            }
+        }
+        slopes
+    }
+}
+
+impl<T: Streamed> OfGatesBack<T> {
+    /// The operands of the step's time, where these are of all times, one behind the other; dy's so many elements apart.
+    ///
+    /// # Safety
+    /// There is such a time.
+    #[inline(always)]
+    pub unsafe fn at<const GATES: usize>(self, p: &StreamStep, y_time: i64) -> Self {
+        let of_time = i64::from(p.time) * i64::from(p.batch * p.hidden);
+        let of_gates = of_time * GATES as i64;
+        let (of_c, of_dgh) = if const { GATES == GRU } { (0, of_gates) } else { (of_time, 0) };
+        let of_y = if p.has & has::Y != 0 { i64::from(p.time) * y_time } else { 0 };
+        // SAFETY: the caller's contract; what is not there has no times.
+        unsafe {
+            OfGatesBack {
+                gx: self.gx.offset(of_gates),
+                gh: self.gh.offset(of_gates),
+                h: self.h.offset(of_time),
+                c: self.c.offset(of_c),
+                dy: self.dy.offset(of_y),
+                dgx: self.dgx.offset(of_gates),
+                dgh: self.dgh.offset(of_dgh),
+                ..self
+            }
+        }
+    }
+
+    /// Reads what was there before the product.
+    ///
+    /// # Safety
+    /// As [`stream_gates_back()`](fn@stream_gates_back).
+    #[inline(always)]
+    pub unsafe fn load<const GATES: usize, const WIDE: usize>(
+        &self,
+        p: &StreamStep,
+        four: Four,
+    ) -> Given<GATES> {
+        let (mut of_x, mut of_h) = ([[0; 4]; GATES], [[0; 4]; GATES]);
+        let Four { row, left, .. } = four;
+        // SAFETY: the caller's contract.
+        unsafe {
+            for gate in 0..GATES {
+                of_x[gate] = load_words::<T, WIDE>(self.gx, left, four.of_gate(p, GATES, gate));
+                of_h[gate] = load_words::<T, WIDE>(self.gh, left, four.of_gate(p, GATES, gate));
+            }
+            let at = four.of_gate(p, 1, 0);
+            let before = load_words::<T, WIDE>(self.h, left, at);
+            let left_of_c = if const { GATES != GRU } { left } else { 0 };
+            let before_c = load_words::<T, WIDE>(self.c, left_of_c, at);
+            let ends = left > 0 && p.has & has::LENGTHS != 0;
+            let length = self.lengths.get_bits_if(ends, row as usize, i32::MAX as u32) as i32;
+            let active = (p.time as i32) < length;
+            let left_of_y = if active && p.has & has::Y != 0 { left } else { 0 };
+            let of_y = load_words::<T, WIDE>(self.dy, left_of_y, four.of_y(p));
+            Given { of_x, of_h, before, before_c, of_y, active }
+        }
+    }
+
+    /// Writes the terms of the next product.
+    ///
+    /// # Safety
+    /// As [`stream_gates_back()`](fn@stream_gates_back); of parts with scales all lanes call, those of a chunk of terms together.
+    #[inline(always)]
+    pub unsafe fn store_terms<const GATES: usize>(
+        &self,
+        p: &StreamStep,
+        four: Four,
+        slopes: &Slopes<GATES>,
+        to: To,
+    ) {
+        for gate in 0..GATES {
+            let term = gate as u32 * p.fours.value() * FOUR + four.unit;
+            // SAFETY: the caller's contract.
+            unsafe { store_parts::<T>(to, four.inside, (four.row, term), slopes.to_h[gate]) };
+        }
+    }
+
+    /// Writes everything else.
+    ///
+    /// # Safety
+    /// As [`stream_gates_back()`](fn@stream_gates_back).
+    #[inline(always)]
+    pub unsafe fn store<const GATES: usize, const WIDE: usize>(
+        &self,
+        p: &StreamStep,
+        four: Four,
+        slopes: &Slopes<GATES>,
+    ) {
+        let is_lstm = const { GATES != GRU };
+        let (left, at) = (four.left, four.of_gate(p, 1, 0));
+        // SAFETY: the caller's contract.
+        unsafe {
+            store_four::<f32, WIDE>(self.dh, left, at, slopes.dh);
+            store_four::<f32, WIDE>(self.dc, if is_lstm { left } else { 0 }, at, slopes.dc);
+            for gate in 0..GATES {
+                let at = four.of_gate(p, GATES, gate);
+                store_four::<T, WIDE>(self.dgx, left, at, slopes.to_x[gate]);
+                if !is_lstm {
+                    store_four::<T, WIDE>(self.dgh, left, at, slopes.to_h[gate]);
+                }
+            }
+        }
+    }
+
+    /// Has what [`Self::load`] reads fetched into L2.
+    #[inline(always)]
+    pub fn prefetch<const GATES: usize>(&self, p: &StreamStep, four: Four) {
+        let (when, at) = (four.left > 0, four.of_gate(p, 1, 0));
+        for gate in 0..GATES {
+            self.gx.prefetch_if(when, four.of_gate(p, GATES, gate));
+            self.gh.prefetch_if(when, four.of_gate(p, GATES, gate));
+        }
+        self.h.prefetch_if(when, at);
+        self.c.prefetch_if(when && const { GATES != GRU }, at);
+        self.dy.prefetch_if(when && p.has & has::Y != 0, four.of_y(p));
     }
 }
 

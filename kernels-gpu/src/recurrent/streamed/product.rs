@@ -25,17 +25,17 @@ pub const STREAM_ROWS: u32 = 64;
 /// Turns of a block, each of [`TERMS`] terms, at most: as many scales of its lines are in shared memory.
 pub const STREAM_TURNS: u32 = 16;
 /// Warps of a consumer.
-const WARPS: u32 = 4;
+pub(super) const WARPS: u32 = 4;
 /// Sums of a lane.
-const SUMS: usize = (COLUMNS / 2) as usize;
+pub(super) const SUMS: usize = (COLUMNS / 2) as usize;
 /// Scales of the weights of a thread of a consumer, and of x at most.
 const OF_WEIGHTS: usize = (STREAM_ROWS * STREAM_TURNS / (WARPS * warp::SIZE)) as usize;
 const OF_X: usize = (COLUMNS * STREAM_TURNS / (2 * WARPS * warp::SIZE)) as usize;
 /// Packs of [`TERMS`] terms.
-const PACKS: u32 = TERMS / 8;
+pub(super) const PACKS: u32 = TERMS / 8;
 
 /// Bytes of a line's parts in a stage.
-const fn line_bytes(parts: u32) -> u32 {
+pub(super) const fn line_bytes(parts: u32) -> u32 {
     parts * TERMS * 2
 }
 
