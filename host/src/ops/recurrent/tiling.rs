@@ -9,7 +9,7 @@ use crate::dtype::DType;
 use cuda_std::f16;
 use cuda_std::kernel::Kernel;
 use kernels_gpu::recurrent::{
-    STREAM_COLUMNS, STREAM_ROWS, STREAM_TURNS, TERMS, WALK_CHUNKS, WALK_ROWS, stream_product,
+    COLUMNS, STREAM_COLUMNS, STREAM_ROWS, STREAM_TURNS, TERMS, WALK_CHUNKS, WALK_ROWS, stream_product,
     stream_product_f32, stream_shared_bytes, stream_stage_bytes, stream_walk_back, walk_shared_bytes,
 };
 
@@ -109,11 +109,16 @@ impl Tiling {
             return Err("a block has too little shared memory");
         }
         let of_split = all.div_ceil(splits);
+        // A split without rows would wait for no sums: it would run ahead, and count its terms in place of another's.
+        let (splits, sets) = (all.div_ceil(of_split), batch.div_ceil(COLUMNS as usize));
+        if sets.div_ceil(splits) * (splits - 1) >= sets {
+            return Err("a batch so small leaves some splits of the terms without rows");
+        }
         Ok(Tiling {
             index,
             rows: WALK_ROWS as usize,
             turns: of_split * WALK_CHUNKS as usize,
-            blocks: [blocks, all.div_ceil(of_split), 1],
+            blocks: [blocks, splits, 1],
             shared_bytes,
         })
     }
