@@ -23,7 +23,8 @@ pub struct Device(Kind);
 
 #[derive(Clone)]
 pub(crate) enum Kind {
-    Cpu(Checks),
+    /// In an order of threads that belongs to the seed.
+    Cpu(Checks, u64),
     Cuda(Arc<Gpu>, Stream),
 }
 
@@ -61,7 +62,13 @@ impl Device {
 
     /// The CPU with fewer checks, which is faster.
     pub fn cpu_with(checks: Checks) -> Device {
-        Device(Kind::Cpu(checks))
+        Device(Kind::Cpu(checks, 0))
+    }
+
+    /// The CPU with every check on, and another order of threads than the usual one, 0: each other seed keeps some blocks and warps back until all
+    /// others wait for them, so that tests find what may run ahead of them by too much.
+    pub fn cpu_in_order(seed: u64) -> Device {
+        Device(Kind::Cpu(Checks::Full, seed))
     }
 
     /// GPU number `ordinal`, on Warpwright's own stream.
@@ -104,7 +111,7 @@ impl Device {
     /// What the driver tells about the GPU.
     pub fn info(&self) -> Option<&DeviceInfo> {
         match &self.0 {
-            Kind::Cpu(_) => None,
+            Kind::Cpu(..) => None,
             Kind::Cuda(gpu, _) => Some(gpu.context.info()),
         }
     }
@@ -112,7 +119,7 @@ impl Device {
     /// The kernel families that the driver has loaded for this GPU so far, in order; none on the CPU.
     pub fn module_loads(&self) -> Vec<ModuleLoad> {
         match &self.0 {
-            Kind::Cpu(_) => Vec::new(),
+            Kind::Cpu(..) => Vec::new(),
             Kind::Cuda(gpu, _) => gpu.context.module_loads(),
         }
     }
@@ -125,7 +132,7 @@ impl Device {
     /// Whether work given to both runs in order: the same device, and the same stream.
     pub fn same_stream(&self, other: &Device) -> bool {
         match (&self.0, &other.0) {
-            (Kind::Cpu(_), Kind::Cpu(_)) => true,
+            (Kind::Cpu(..), Kind::Cpu(..)) => true,
             (Kind::Cuda(a, s), Kind::Cuda(b, t)) => Arc::ptr_eq(a, b) && s.raw() == t.raw(),
             _ => false,
         }
@@ -143,7 +150,7 @@ impl Device {
     /// A new stream of this GPU, which waits for no other.
     pub fn new_stream(&self) -> Result<Stream> {
         match &self.0 {
-            Kind::Cpu(_) => Err(Error::State { op: "Device::new_stream", reason: NO_STREAMS }),
+            Kind::Cpu(..) => Err(Error::State { op: "Device::new_stream", reason: NO_STREAMS }),
             Kind::Cuda(gpu, _) => gpu.context.new_stream().map(Stream::new),
         }
     }
@@ -151,7 +158,7 @@ impl Device {
     /// The stream that operations go to; `None` on the CPU.
     pub fn stream(&self) -> Option<&Stream> {
         match &self.0 {
-            Kind::Cpu(_) => None,
+            Kind::Cpu(..) => None,
             Kind::Cuda(_, stream) => Some(stream),
         }
     }
@@ -161,7 +168,7 @@ impl Device {
     pub fn on_stream(&self, stream: &Stream) -> Result<Device> {
         let op = "Device::on_stream";
         match &self.0 {
-            Kind::Cpu(_) => Err(Error::State { op, reason: NO_STREAMS }),
+            Kind::Cpu(..) => Err(Error::State { op, reason: NO_STREAMS }),
             Kind::Cuda(gpu, _) => {
                 let ordinal = stream.raw_arc().context().info().ordinal;
                 if ordinal != self.ordinal() {
@@ -182,7 +189,7 @@ impl Device {
     /// embedder launches there as programmatic dependents wait for what is ahead of them.
     pub unsafe fn on_foreign_stream(&self, stream: *mut c_void) -> Result<Device> {
         match &self.0 {
-            Kind::Cpu(_) => Err(Error::State { op: "Device::on_foreign_stream", reason: NO_STREAMS }),
+            Kind::Cpu(..) => Err(Error::State { op: "Device::on_foreign_stream", reason: NO_STREAMS }),
             Kind::Cuda(gpu, _) => {
                 // SAFETY: the caller's contract.
                 let stream = unsafe { gpu.context.foreign_stream(stream) };
@@ -197,7 +204,7 @@ impl Device {
         let waited = self.synchronize();
         match (&self.0, &waited) {
             // It is being captured, and goes on.
-            (_, Err(Error::State { .. })) | (Kind::Cpu(_), _) => {}
+            (_, Err(Error::State { .. })) | (Kind::Cpu(..), _) => {}
             (Kind::Cuda(_, stream), _) => stream.raw_arc().end(),
         }
         waited
@@ -243,7 +250,7 @@ impl Device {
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Cpu(_) => f.write_str("cpu"),
+            Kind::Cpu(..) => f.write_str("cpu"),
             Kind::Cuda(..) => write!(f, "cuda:{}", self.ordinal()),
         }
     }

@@ -97,7 +97,7 @@ impl Device {
 
     fn slot(&self, check: Check) -> Result<ValueSlot> {
         Ok(ValueSlot(match self.kind() {
-            Kind::Cpu(_) => {
+            Kind::Cpu(..) => {
                 let memory = Memory::try_uninit(WORD).ok_or_else(|| out_of_memory(self.to_string(), WORD))?;
                 memory.set_name(check.arg);
                 memory.write(0, &NONE.to_ne_bytes());
@@ -147,7 +147,7 @@ impl Drop for ValueSlot {
 /// [`Device::check_values`].
 pub(crate) fn check(device: &Device) -> Result<()> {
     match device.kind() {
-        Kind::Cpu(_) => Ok(()), // reported by the operations themselves
+        Kind::Cpu(..) => Ok(()), // reported by the operations themselves
         Kind::Cuda(gpu, stream) => gpu.slots.check(stream),
     }
 }

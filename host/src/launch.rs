@@ -100,9 +100,9 @@ impl Device {
     #[inline(always)]
     unsafe fn launch_blocks<A: KernelArgs>(&self, kernel: &Kernel<A>, grid: Grid, args: A) -> Result<()> {
         match self.kind() {
-            Kind::Cpu(checks) => {
+            Kind::Cpu(checks, seed) => {
                 // SAFETY: the caller's contract.
-                launch_on_cpu(kernel, grid, *checks, &|| unsafe { (kernel.body)(args) })
+                launch_on_cpu(kernel, grid, (*checks, *seed), &|| unsafe { (kernel.body)(args) })
             }
             Kind::Cuda(gpu, stream) => {
                 let info = gpu.context.info();
@@ -134,7 +134,7 @@ impl Device {
 fn launch_on_cpu<A>(
     kernel: &Kernel<A>,
     grid: Grid,
-    checks: simt::Checks,
+    (checks, seed): (simt::Checks, u64),
     body: &(dyn Fn() + Sync),
 ) -> Result<()> {
     let launch = simt::Launch {
@@ -146,7 +146,7 @@ fn launch_on_cpu<A>(
         cooperative: grid.cooperative,
         checks,
         limits: simt::Limits::default(),
-        seed: 0,
+        seed,
     };
     check_limits(kernel.name, &launch)?;
     match simt::launch(&launch, body) {

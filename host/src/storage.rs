@@ -29,7 +29,7 @@ pub(crate) struct CudaStorage {
 impl Storage {
     pub fn uninit(device: &Device, bytes: usize) -> Result<Storage> {
         match device.kind() {
-            Kind::Cpu(_) => match Memory::try_uninit(bytes) {
+            Kind::Cpu(..) => match Memory::try_uninit(bytes) {
                 Some(memory) => Ok(Storage::Cpu(memory)),
                 None => Err(out_of_memory(device.to_string(), bytes)),
             },
@@ -77,7 +77,7 @@ impl Storage {
             (Storage::Cuda(cuda), Kind::Cuda(_, stream)) => {
                 cuda.buffer.upload(offset, data, stream.raw_arc())?
             }
-            (Storage::Cuda(_), Kind::Cpu(_)) => return Err(not_on_cpu("write")),
+            (Storage::Cuda(_), Kind::Cpu(..)) => return Err(not_on_cpu("write")),
         }
         Ok(())
     }
@@ -90,7 +90,7 @@ impl Storage {
             (Storage::Cuda(cuda), Kind::Cuda(_, stream)) => {
                 cuda.buffer.download(offset, data, stream.raw_arc())?
             }
-            (Storage::Cuda(_), Kind::Cpu(_)) => return Err(not_on_cpu("read")),
+            (Storage::Cuda(_), Kind::Cpu(..)) => return Err(not_on_cpu("read")),
         }
         Ok(())
     }
@@ -139,7 +139,7 @@ impl Storage {
             (Storage::Cuda(cuda), Kind::Cuda(_, stream)) => {
                 cuda.buffer.fill(0, cuda.buffer.bytes(), value, stream.raw_arc())?
             }
-            (Storage::Cuda(_), Kind::Cpu(_)) => return Err(not_on_cpu("fill")),
+            (Storage::Cuda(_), Kind::Cpu(..)) => return Err(not_on_cpu("fill")),
         }
         Ok(())
     }

@@ -93,7 +93,7 @@ pub struct Launch<'a> {
     pub checks: Checks,
     /// What the hardware allows.
     pub limits: Limits,
-    /// Order of lanes, warps and blocks; 0 is the natural one.
+    /// Order of lanes, warps and blocks; 0 is the natural one, others keep some back until all others wait for them.
     pub seed: u64,
 }
 

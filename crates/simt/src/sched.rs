@@ -177,7 +177,7 @@ pub(crate) fn run_group(ctx: &Ctx, first: u64, n: usize) -> bool {
     let n_warps = n * ctx.warps_per_block.get();
     let warps: Vec<*const Warp> =
         ctx.warps.borrow()[..n_warps].iter().map(|w| std::ptr::from_ref(&**w)).collect();
-    let mut patience = Patience::default();
+    let (mut patience, mut held) = (Patience::default(), Held::next(ctx, n));
     while ctx.done.get() < total {
         let mut ran = false;
         let start = if ctx.random.get() == 0 { 0 } else { ctx.next_random() as usize % n_warps };
@@ -185,7 +185,7 @@ pub(crate) fn run_group(ctx: &Ctx, first: u64, n: usize) -> bool {
             let i = if start + i < n_warps { start + i } else { start + i - n_warps };
             // SAFETY: the warps are boxed and stay for the run.
             let warp = unsafe { &*warps[i] };
-            if warp.ready.get() != 0 {
+            if warp.ready.get() != 0 && !held.holds(i, ctx.warps_per_block.get()) {
                 ran = true;
                 run_warp(ctx, warp);
                 if ctx.stopping.get() {
@@ -193,8 +193,14 @@ pub(crate) fn run_group(ctx: &Ctx, first: u64, n: usize) -> bool {
                 }
             }
         }
-        if !ran && !ctx.stopping.get() {
-            patience.no_lane_ready(ctx, &warps);
+        if held == Held::Nobody {
+            if !ran && !ctx.stopping.get() {
+                patience.no_lane_ready(ctx, &warps);
+            }
+            held = Held::next(ctx, n);
+        } else if !ran && !patience.woken(ctx, &warps) {
+            // Nobody comes further without them.
+            held = Held::Nobody;
         }
         if ctx.stopping.get() || ctx.launch().stopped() {
             patience.finish(ctx);
@@ -204,6 +210,38 @@ pub(crate) fn run_group(ctx: &Ctx, first: u64, n: usize) -> bool {
     }
     patience.finish(ctx);
     true
+}
+
+/// Warps that a seeded order keeps back until all others have come as far as they do without them: what runs ahead of them by more than
+/// it may is found so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    Nobody,
+    Block(usize),
+    /// Those whose number, modulo 64, has a bit.
+    Warps(u64),
+}
+
+impl Held {
+    /// A choice for a group of so many blocks; nobody in the natural order.
+    fn next(ctx: &Ctx, blocks: usize) -> Held {
+        if ctx.random.get() == 0 {
+            return Held::Nobody;
+        }
+        let random = ctx.next_random();
+        if random.is_multiple_of(2) && blocks > 1 {
+            return Held::Block((random / 2) as usize % blocks);
+        }
+        Held::Warps(random << 32 | ctx.next_random())
+    }
+
+    fn holds(self, warp: usize, per_block: usize) -> bool {
+        match self {
+            Held::Nobody => false,
+            Held::Block(block) => warp / per_block == block,
+            Held::Warps(bits) => bits >> (warp % 64) & 1 != 0,
+        }
+    }
 }
 
 /// Runs the lanes of a warp until none is ready.
@@ -238,6 +276,11 @@ fn tear_down(ctx: &Ctx, warps: &[*const Warp]) {
     ctx.blocks.borrow().iter().for_each(|b| b.named.set(true));
 }
 
+/// Lets all that poll try again.
+fn wake<'a>(warps: impl Iterator<Item = &'a Warp>) {
+    warps.for_each(|w| w.ready.set(w.ready.get() | w.spinning.replace(0)));
+}
+
 /// What to do while lanes wait.
 #[derive(Default)]
 struct Patience {
@@ -269,9 +312,21 @@ impl Patience {
                 return spin(ctx, warps());
             }
         }
-        for w in warps() {
-            w.ready.set(w.ready.get() | w.spinning.replace(0));
+        wake(warps());
+    }
+
+    /// Lets those that poll try again where something has changed since they last did.
+    fn woken(&mut self, ctx: &Ctx, warps: &[*const Warp]) -> bool {
+        let progress = ctx.progress.get();
+        // SAFETY: the warps are boxed and stay for the run.
+        let warps = || warps.iter().map(|&w| unsafe { &*w });
+        let woken = self.progress != Some(progress) && warps().any(|w| w.spinning.get() != 0);
+        if woken {
+            self.progress = Some(progress);
+            self.rounds = 0;
+            wake(warps());
         }
+        woken
     }
 
     /// Waits a little for other OS threads; true when they all have waited, too, for long.

@@ -212,6 +212,41 @@ fn a_plain_read_of_an_atomic_counter() {
     });
 }
 
+/// A block of three counts twice, in place of another that is late: the natural order gives no sign of it.
+#[test]
+fn a_block_that_runs_ahead() {
+    let run = |seed: u64, twice: bool| {
+        let (_d, data) = of(&[0u32; 1]);
+        let (_c, counter) = of(&[0u32; 1]);
+        let l = Launch { cooperative: true, seed, ..one("ahead", 3, 1) };
+        launch(&l, &|| unsafe {
+            let arrive = || counter.atomic_rmw(0, Release, Scope::Device, |n| n + 1);
+            match bid() {
+                0 => {
+                    while counter.atomic_load(0, Acquire, Scope::Device) < 2 {}
+                    data.load(0);
+                }
+                1 => {
+                    data.store(0, 42);
+                    arrive();
+                }
+                _ => {
+                    arrive();
+                    if twice {
+                        arrive();
+                    }
+                }
+            }
+        })
+    };
+    for seed in 0..16 {
+        run(seed, false).expect("both are waited for");
+    }
+    run(0, true).expect("the late block is not late");
+    let found = (1..16).filter(|&seed| run(seed, true).is_err_and(|report| report.kind == Kind::Race));
+    assert!(found.count() > 2);
+}
+
 /// Block 0 publishes, block 1 waits for the flag and reads.
 fn flag_kernel(
     at: &Lines,
