@@ -139,18 +139,18 @@ on_each_device! {
         if device.info().is_some_and(|info| info.arch != (9, 0)) {
             return Ok(());
         }
-        let extents = [[4, 3, 5, 64], [3, 9, 4, 23], [1, 1, 3, 1], [2, 66, 2, 46], [3, 2, 2, 198], [3, 40, 2, 64]];
+        let extents = [[4, 3, 5, 64], [3, 9, 4, 23], [1, 1, 3, 1], [2, 66, 2, 46], [3, 2, 2, 198], [3, 40, 2, 64], [3, 5, 2, 136]];
         for kind in KINDS {
             for (i, extents) in extents.into_iter().enumerate() {
                 for dtype in [[DType::F16, DType::BF16][i % 2], DType::F32] {
                     let shape = Shape { bias: i != 1, initial: i != 2, lengths: i > 2, ..Shape::new(kind, dtype, extents) };
                     let network = Network::random(device, shape, i as u64)?;
-                    let (dy, dh_n) = ((i != 3).then_some(&network.dy), (i != 4).then_some(&network.dh_n));
+                    let (dy, dh_n) = ((i % 3 != 2).then_some(&network.dy), (i % 3 != 1).then_some(&network.dh_n));
                     let dc_n = (kind == RecurrentKind::Lstm && i != 1).then_some(&network.dc_n);
                     let upstream = Upstream { dy, dh_n, dc_n };
                     check(&network, &upstream, Some(Choice::Streamed))?;
-                    // Rows for each split of the terms.
-                    if dtype != DType::F32 && extents == [3, 40, 2, 64] {
+                    let [_, batch, _, hidden] = extents;
+                    if dtype != DType::F32 && batch <= 64 && hidden % 4 == 0 {
                         check(&network, &upstream, Some(Choice::StreamedWalk))?;
                     }
                 }
@@ -207,6 +207,8 @@ on_each_device! {
                 (Choice::StreamedWalk, half, [140, 64, 32, 2048]),
                 (Choice::StreamedWalk, half, [41, 61, 32, 2048]),
                 (Choice::StreamedWalk, half, [30, 48, 32, 2500]),
+                (Choice::StreamedWalk, half, [100, 5, 32, 2048]),
+                (Choice::StreamedWalk, half, [60, 32, 16, 1028]),
                 (Choice::Streamed, DType::F32, [40, 64, 32, 2048]),
             ] {
                 let shape = Shape::new(kind, dtype, extents);
@@ -292,15 +294,21 @@ on_each_device! {
         Ok(())
     }
 
-    /// Of an LSTM, whose steps begin with what y has; in both directions, and by rows that are far apart.
+    /// Steps begin with what y has; in both directions, and by rows that are far apart.
     fn states_may_begin_at_zero(device: &Device) -> Result<()> {
+        let streams = device.info().is_none_or(|info| info.arch == (9, 0));
         for (i, dtype) in DTYPES.into_iter().enumerate() {
-            for bidirectional in [false, true] {
-                let shape = Shape { initial: false, bidirectional, layers: 2, ..Shape::new(RecurrentKind::Lstm, dtype, [4, 3, 5, 8]) };
+            for (kind, bidirectional) in [(RecurrentKind::Lstm, false), (RecurrentKind::Lstm, true), (RecurrentKind::Gru, true)] {
+                let shape = Shape { initial: false, bidirectional, layers: 2, ..Shape::new(kind, dtype, [4, 3, 5, 8]) };
                 for batch_first in [false, true] {
                     let network = Network::random(device, Shape { batch_first, ..shape }, i as u64)?;
-                    for choice in [Choice::Block, Choice::Persistent, Choice::Streamed, Choice::Steps] {
-                        if choice == Choice::Streamed && device.info().is_some_and(|info| info.arch != (9, 0)) {
+                    for choice in [Choice::Block, Choice::Persistent, Choice::StreamedWalk, Choice::Streamed, Choice::Steps] {
+                        let serves = match choice {
+                            Choice::StreamedWalk => streams && dtype != DType::F32,
+                            Choice::Streamed => streams,
+                            _ => true,
+                        };
+                        if !serves {
                             continue;
                         }
                         let upstream = Upstream { dy: Some(&network.dy), ..Upstream::default() };

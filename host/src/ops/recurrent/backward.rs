@@ -125,18 +125,18 @@ fn typed<T: Number>(
         dh: &dh,
         dc: dc.as_ref(),
     };
-    let of_stream =
-        if plan.choice == Choice::Streamed { streamed::walk_back } else { streamed_walk::walk_back };
+    let or_by_steps = |done: Result<()>| match done {
+        Err(Error::OutOfMemory { .. }) => step_by_step::<T>(layer, &walked),
+        done => done,
+    };
     if !walked.gx.is_empty() {
         match plan.choice {
             Choice::Block => block::walk_back(layer, plan, &walked)?,
             Choice::Clustered => clustered::walk_back(layer, plan, &walked)?,
             Choice::Persistent => persistent::walk_back(layer, plan, &walked)?,
-            Choice::StreamedWalk | Choice::Streamed => match of_stream(layer, plan, &walked) {
-                // The parts of the weights take as much memory as these.
-                Err(Error::OutOfMemory { .. }) => step_by_step::<T>(layer, &walked)?,
-                done => done?,
-            },
+            // The parts of the weights take as much memory as these.
+            Choice::StreamedWalk => or_by_steps(streamed_walk::walk_back(layer, plan, &walked))?,
+            Choice::Streamed => or_by_steps(streamed::walk_back(layer, plan, &walked))?,
             Choice::Steps | Choice::Fused => step_by_step::<T>(layer, &walked)?,
         }
     }

@@ -119,11 +119,15 @@ mod tests {
     #[test]
     fn every_kernel_gives_the_same() -> Result<()> {
         for (multiprocessors, rows) in [(132, 1), (64, 2), (48, 4)] {
-            all_give_the_same([5, 37, 6, 50], |problem| plans(problem, multiprocessors, rows, 0))?;
+            all_give_the_same(&Device::cpu(), [5, 37, 6, 50], |problem| {
+                plans(problem, multiprocessors, rows, 0)
+            })?;
             let gradients = |problem: &Problem| plans(problem, multiprocessors, rows, 1);
-            all_gradients_are_the_same(DType::F16, [5, 37, 6, 50], gradients)?;
+            all_gradients_are_the_same(&Device::cpu(), DType::F16, [5, 37, 6, 50], gradients)?;
         }
-        all_give_the_same([3, 3, 6, 362], |problem| plans(problem, 132, 1, 0))?;
-        all_gradients_are_the_same(DType::F16, [3, 3, 6, 250], |problem| plans(problem, 132, 1, 1))
+        all_give_the_same(&Device::cpu(), [3, 3, 6, 362], |problem| plans(problem, 132, 1, 0))?;
+        all_gradients_are_the_same(&Device::cpu(), DType::F16, [3, 3, 6, 250], |problem| {
+            plans(problem, 132, 1, 1)
+        })
     }
 }

@@ -266,7 +266,7 @@ pub mod tests {
     fn every_kernel_gives_the_same() -> Result<()> {
         // Few multiprocessors, so that groups have several sub-batches.
         for multiprocessors in [4, 8, 132] {
-            all_give_the_same([5, 37, 6, 50], |problem| {
+            all_give_the_same(&Device::cpu(), [5, 37, 6, 50], |problem| {
                 let plans =
                     Plan::all_spread(problem, Target { multiprocessors, ..Target::of(&Device::cpu()) });
                 assert!(plans.len() > 4, "{} kernels", plans.len());
@@ -279,16 +279,16 @@ pub mod tests {
 
     /// Runs layers of `[steps, batch, columns, units]` by plans for them, against a step at a time.
     pub fn all_give_the_same(
+        device: &Device,
         [steps, batch, input, hidden]: [usize; 4],
         plans: impl Fn(&Problem) -> Vec<Plan>,
     ) -> Result<()> {
-        let device = Device::cpu();
         let mut random = StdRng::seed_from_u64(7);
         let mut filled = |shape: &[usize]| {
             let count = shape.iter().product();
             let data: Vec<_> =
                 (0..count).map(|_| half::f16::from_f32(random.random_range(-1.0..1.0))).collect();
-            Tensor::from_slice(&device, shape, &data)
+            Tensor::from_slice(device, shape, &data)
         };
         for kind in [Kind::Gru, Kind::Lstm] {
             let (rows, is_lstm) = (kind.gates() * hidden, kind == Kind::Lstm);
@@ -298,7 +298,7 @@ pub mod tests {
             let (b_ih, b_hh) = (filled(&[rows])?, filled(&[rows])?);
             let (h0, c0) = (filled(&[batch, hidden])?, filled(&[batch, hidden])?);
             let lengths: Vec<i32> = (0..batch as i32).map(|row| 1 + row % steps as i32).collect();
-            let lengths = Tensor::from_slice(&device, &[batch], &lengths)?;
+            let lengths = Tensor::from_slice(device, &[batch], &lengths)?;
             let weights = RecurrentWeights { w_ih: &w_ih, w_hh: &w_hh, b_ih: Some(&b_ih), b_hh: Some(&b_hh) };
             let layer = Layer {
                 op,
@@ -314,7 +314,7 @@ pub mod tests {
             let gx = layer.gx()?;
             // y, the last states, and what is kept.
             let by = |plan: Option<&Plan>| -> Result<Vec<half::f16>> {
-                let zeros = |shape: &[usize]| Tensor::zeros(&device, DType::F16, shape);
+                let zeros = |shape: &[usize]| Tensor::zeros(device, DType::F16, shape);
                 let (y, h_n, c_n) =
                     (zeros(&[steps, batch, hidden])?, zeros(&[batch, hidden])?, zeros(&[batch, hidden])?);
                 let (gh, c) = (zeros(&[steps, batch, rows])?, zeros(&[steps, batch, hidden])?);
@@ -348,7 +348,7 @@ pub mod tests {
         // Few multiprocessors, so that groups have several sub-batches, an odd number of them as well.
         for multiprocessors in [4, 8, 132] {
             for dtype in [DType::F16, DType::F32] {
-                all_gradients_are_the_same(dtype, [5, 37, 6, 50], |problem| {
+                all_gradients_are_the_same(&Device::cpu(), dtype, [5, 37, 6, 50], |problem| {
                     let target = Target { multiprocessors, ..Target::of(&Device::cpu()) };
                     let plans = Plan::all_spread_back(problem, target);
                     assert!(plans.len() >= 3, "{} kernels", plans.len());
@@ -360,28 +360,43 @@ pub mod tests {
         Ok(())
     }
 
+    /// In any order of the blocks' warps.
+    #[test]
+    fn blocks_may_be_late() -> Result<()> {
+        for seed in 1..4 {
+            let device = Device::cpu_in_order(seed);
+            let target = Target { multiprocessors: 8, ..Target::of(&device) };
+            all_give_the_same(&device, [5, 19, 6, 50], |problem| Plan::all_spread(problem, target))?;
+            for dtype in [DType::F16, DType::F32] {
+                let plans = |problem: &Problem| Plan::all_spread_back(problem, target);
+                all_gradients_are_the_same(&device, dtype, [5, 19, 6, 50], plans)?;
+            }
+        }
+        Ok(())
+    }
+
     /// As [`all_give_the_same`], of gradients.
     pub fn all_gradients_are_the_same(
+        device: &Device,
         dtype: DType,
         extents: [usize; 4],
         plans: impl Fn(&Problem) -> Vec<Plan>,
     ) -> Result<()> {
-        gradients_are_the_same(Kind::Gru, dtype, extents, &plans)?;
-        gradients_are_the_same(Kind::Lstm, dtype, extents, &plans)
+        gradients_are_the_same((device, Kind::Gru), dtype, extents, &plans)?;
+        gradients_are_the_same((device, Kind::Lstm), dtype, extents, &plans)
     }
 
     fn gradients_are_the_same(
-        kind: Kind,
+        (device, kind): (&Device, Kind),
         dtype: DType,
         [steps, batch, input, hidden]: [usize; 4],
         plans: impl Fn(&Problem) -> Vec<Plan>,
     ) -> Result<()> {
-        let device = Device::cpu();
         let mut random = StdRng::seed_from_u64(8);
         let mut filled = |shape: &[usize]| {
             let count = shape.iter().product();
             let data: Vec<f32> = (0..count).map(|_| random.random_range(-1.0..1.0)).collect();
-            ops::cast(&Tensor::from_slice(&device, shape, &data)?, dtype)
+            ops::cast(&Tensor::from_slice(device, shape, &data)?, dtype)
         };
         let (rows, is_lstm) = (kind.gates() * hidden, kind == Kind::Lstm);
         let x = filled(&[steps, batch, input])?;
@@ -390,7 +405,7 @@ pub mod tests {
         let (y, dy, dh, dc) =
             (filled(&y)?, filled(&y)?, filled(&[batch, hidden])?, filled(&[batch, hidden])?);
         let lengths: Vec<i32> = (0..batch as i32).map(|row| 1 + row % steps as i32).collect();
-        let lengths = Tensor::from_slice(&device, &[batch], &lengths)?;
+        let lengths = Tensor::from_slice(device, &[batch], &lengths)?;
         let weights = RecurrentWeights { w_ih: &w_ih, w_hh: &w_hh, b_ih: None, b_hh: None };
         let layer = Layer {
             h0: Some(&h0),

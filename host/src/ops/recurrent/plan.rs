@@ -26,7 +26,7 @@ pub enum Choice {
     /// One launch for all steps, with the recurrent weights on chip, spread over several blocks, which wait for one another.
     Persistent,
     /// One launch for all steps of a gradient, with recurrent weights of which shared memory holds some and the others are streamed, by blocks that wait for
-    /// one another: of 16 bits, units in fours, and up to 64 rows, enough for each split of the terms to have some, on Hopper. Forward the same as `Streamed`.
+    /// one another: of 16 bits, units in fours, and up to 64 rows, on Hopper. Forward the same as `Streamed`.
     StreamedWalk,
     /// For each step a product with weights that were taken apart for all steps, and the gates, one launch behind the other's start: on
     /// Hopper.
@@ -197,8 +197,8 @@ impl Plan {
             Choice::Clustered => Plan::clustered(problem, target),
             Choice::Fused => Plan::fused(problem, target),
             Choice::Persistent => Plan::persistent(problem, target),
-            Choice::StreamedWalk => Plan::steps("only gradients go so"),
-            Choice::Streamed => Plan::streamed(problem, target),
+            // A kernel of all steps there is for gradients alone.
+            Choice::StreamedWalk | Choice::Streamed => Plan::streamed(problem, target),
             Choice::Steps => Plan::steps("asked for"),
         }
     }

@@ -211,8 +211,6 @@ fn plan(problem: &Problem, choice: Option<Choice>) -> Result<Plan> {
     let target = Target::of(problem.y.device());
     match choice {
         None => Ok(Plan::new(problem, target)),
-        // Its kernels are of gradients.
-        Some(Choice::StreamedWalk) => plan(problem, Some(Choice::Streamed)),
         Some(choice) => serving(problem, choice, Plan::by(choice, problem, target)),
     }
 }
@@ -227,7 +225,7 @@ fn plan_back(problem: &Problem, choice: Option<Choice>) -> Result<Plan> {
 }
 
 fn serving(problem: &Problem, choice: Choice, plan: Plan) -> Result<Plan> {
-    if plan.choice == choice {
+    if plan.choice != Choice::Steps || choice == Choice::Steps {
         return Ok(plan);
     }
     let (required, got) = (format!("one that can serve: {}", plan.reason), format!("{choice:?}"));

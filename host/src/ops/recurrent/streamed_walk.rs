@@ -15,8 +15,8 @@ use crate::tensor::Tensor;
 use cuda_std::GlobalMut;
 use cuda_std::kernel::Kernel;
 use kernels_gpu::recurrent::{
-    self as kernels, COLUMNS, COUNTER_WORDS, POISON, SHARE, STREAM_COLUMNS, StreamStep, StreamWalk, TERMS,
-    WALK_CHUNKS, has,
+    self as kernels, COLUMNS, COUNTER_WORDS, POISON, STREAM_COLUMNS, StreamStep, StreamWalk, TERMS,
+    WALK_CHUNKS, WALK_SHARE, has,
 };
 
 /// Walks the steps backwards.
@@ -57,7 +57,7 @@ fn typed<T: Number>(
     let terms = Tensor::uninit(device, T::DTYPE, &of_terms)?;
     let of_terms = map_of_lines(&terms, of_terms, STREAM_COLUMNS as usize)?;
     // All of it poisoned.
-    let sums = [2 * blocks * splits, SHARE as usize];
+    let sums = [2 * blocks * splits, WALK_SHARE as usize];
     let sums = Tensor::full_bytes(layer.op, device, DType::U32, &sums, POISON as u8)?;
     let counters = Tensor::zeros(device, DType::U32, &[blocks, COUNTER_WORDS as usize])?;
     // Each begins with a whole four, as what is allocated for results does.
@@ -173,7 +173,7 @@ mod tests {
     }
 
     /// Fewer turns than slots and more, which are filled again, in one split and in several, of which the last has fewer, or a turn of one chunk; rows of
-    /// the batch that splits do not share out evenly.
+    /// the batch that splits do not share out evenly, and too few for all of them.
     #[test]
     fn every_split_gives_the_same() -> Result<()> {
         for (batch, hidden, multiprocessors, splits) in [
@@ -182,8 +182,10 @@ mod tests {
             (37, 260, 8, [2, 2]),
             (49, 388, 17, [4, 4]),
             (40, 132, 10, [5, 3]),
+            (3, 260, 17, [2, 2]),
+            (17, 260, 17, [3, 3]),
         ] {
-            all_gradients_are_the_same(DType::F16, [3, batch, 6, hidden], |problem| {
+            all_gradients_are_the_same(&Device::cpu(), DType::F16, [3, batch, 6, hidden], |problem| {
                 let plan = planned(problem, multiprocessors);
                 assert_eq!(plan.choice, Choice::StreamedWalk, "{plan}");
                 let which = usize::from(problem.kind == Kind::Lstm);
@@ -194,29 +196,16 @@ mod tests {
         Ok(())
     }
 
-    /// A block that does no gates waits for no sums, and would run ahead of those that do.
+    /// In any order of the blocks' warps: splits without rows, which wait for no sums, do not run ahead of the others.
     #[test]
-    fn every_split_has_rows() -> Result<()> {
-        let device = Device::cpu();
-        let zeros = |shape: &[usize]| Tensor::zeros(&device, DType::F16, shape);
-        let (w_ih, w_hh) = (zeros(&[384, 8])?, zeros(&[384, 128])?);
-        let layers = [RecurrentWeights { w_ih: &w_ih, w_hh: &w_hh, b_ih: None, b_hh: None }];
-        let (mut served, mut refused) = (0, 0);
-        for batch in 1..=64 {
-            let x = zeros(&[1, batch, 8])?;
-            let problem = Problem::new("gru_backward", Kind::Gru, &x, &Recurrent::new(&layers))?;
-            for multiprocessors in 1..=4 {
-                let plan = planned(&problem, multiprocessors);
-                let Some(tiling) = plan.tiling else {
-                    refused += 1;
-                    continue;
-                };
-                let (sets, splits) = (batch.div_ceil(COLUMNS as usize), tiling.splits());
-                assert!(sets.div_ceil(splits) * (splits - 1) < sets, "{batch} rows: {plan}");
-                served += 1;
-            }
+    fn blocks_may_be_late() -> Result<()> {
+        for seed in 1..9 {
+            let device = Device::cpu_in_order(seed);
+            let (batch, hidden, multiprocessors) = if seed % 2 == 0 { (3, 260, 17) } else { (19, 132, 7) };
+            all_gradients_are_the_same(&device, DType::F16, [5, batch, 6, hidden], |problem| {
+                vec![planned(problem, multiprocessors)]
+            })?;
         }
-        assert!(served > 0 && refused > 0, "{served}, {refused}");
         Ok(())
     }
 }

@@ -78,7 +78,7 @@ impl Tiling {
     }
 
     /// Of a gradient's product whose weights stay where they are for all steps, of `rows` rows of weights with so many chunks of terms: all blocks run at
-    /// once, one a multiprocessor, with as few terms as may be.
+    /// once, one a multiprocessor.
     pub fn of_walk(
         problem: &Problem,
         (rows, chunks): (usize, usize),
@@ -108,17 +108,16 @@ impl Tiling {
         if shared_bytes > target.shared_bytes {
             return Err("a block has too little shared memory");
         }
-        let of_split = all.div_ceil(splits);
-        // A split without rows would wait for no sums: it would run ahead, and count its terms in place of another's.
-        let (splits, sets) = (all.div_ceil(of_split), batch.div_ceil(COLUMNS as usize));
-        if sets.div_ceil(splits) * (splits - 1) >= sets {
-            return Err("a batch so small leaves some splits of the terms without rows");
-        }
+        // Fewer splits are fewer shares to wait for: as few as leave a block's weights in shared memory, and its gates as few rows as may be.
+        let least = all.div_ceil(splits);
+        let own = |turns: usize| batch.div_ceil(COLUMNS as usize).div_ceil(all.div_ceil(turns));
+        let fits = |turns: &usize| own(*turns) == own(least);
+        let of_split = (least..=held as usize).rev().find(fits).unwrap_or(least);
         Ok(Tiling {
             index,
             rows: WALK_ROWS as usize,
             turns: of_split * WALK_CHUNKS as usize,
-            blocks: [blocks, splits, 1],
+            blocks: [blocks, all.div_ceil(of_split), 1],
             shared_bytes,
         })
     }

@@ -1,7 +1,7 @@
 //! Four neighbouring units of a row, of which as many as `left` exist; and what a thread has of parts.
 
 use super::super::parts::{Parts, inverse, magnitude, scale};
-use super::super::quads::store;
+use super::super::quads::{load, store};
 use super::{StreamStep, TERMS};
 use cuda_std::prelude::*;
 
@@ -52,12 +52,13 @@ impl Four {
     }
 }
 
-/// Those from `at` on, as they lie in memory; zeros for those that do not exist. `WIDE` is 1 where rows are whole packs of four.
+/// Those from `at` on, as they lie in memory; zeros for those that do not exist. `WIDE` is 1 where rows are whole packs of four. They are read once: L2
+/// may let go of them first.
 ///
 /// # Safety
-/// The first `left` exist; with `WIDE` four start at a multiple of their size.
+/// As [`load_four`].
 #[inline(always)]
-pub unsafe fn load_words<T: Float, const WIDE: usize>(from: Global<T>, left: u32, at: usize) -> Pack {
+pub unsafe fn load_words_once<T: Float, const WIDE: usize>(from: Global<T>, left: u32, at: usize) -> Pack {
     let mut words = [0; 4];
     // SAFETY: the caller's contract.
     unsafe {
@@ -80,7 +81,7 @@ pub unsafe fn load_words<T: Float, const WIDE: usize>(from: Global<T>, left: u32
     words
 }
 
-/// What [`load_words`] gives, widened.
+/// What [`load_words_once`] gives, widened.
 #[inline(always)]
 pub fn widened<T: Float>(words: Pack) -> [f32; 4] {
     if const { T::PER_WORD == 1 } {
@@ -90,14 +91,23 @@ pub fn widened<T: Float>(words: Pack) -> [f32; 4] {
     [a[0], a[1], b[0], b[1]]
 }
 
-/// Both at once.
+/// Those from `at` on, widened; zeros for those that do not exist. `WIDE` is 1 where rows are whole packs of four.
 ///
 /// # Safety
-/// As [`load_words`].
+/// The first `left` exist; with `WIDE` four start at a multiple of their size.
 #[inline(always)]
 pub unsafe fn load_four<T: Float, const WIDE: usize>(from: Global<T>, left: u32, at: usize) -> [f32; 4] {
+    let mut values = [0.0; 4];
     // SAFETY: the caller's contract.
-    widened::<T>(unsafe { load_words::<T, WIDE>(from, left, at) })
+    unsafe {
+        if const { WIDE == 1 } {
+            return load::<T, 4>(from, left > 0, at);
+        }
+        for i in 0..4 {
+            [values[i]] = load::<T, 1>(from, (i as u32) < left, at + i);
+        }
+    }
+    values
 }
 
 /// Writes those that exist from `at` on, rounded.

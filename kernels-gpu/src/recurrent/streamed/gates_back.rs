@@ -10,7 +10,7 @@
 use super::super::math::{FACTORS, Factors};
 use super::super::step::of_unit;
 use super::super::{GRU, has};
-use super::four::{FOUR, Four, To, add_shares, load_four, load_words, store_four, store_parts, widened};
+use super::four::{FOUR, Four, To, add_shares, load_four, load_words_once, store_four, store_parts, widened};
 use super::{StreamStep, Streamed, TERMS};
 use cuda_std::dependent;
 use cuda_std::prelude::*;
@@ -190,18 +190,18 @@ impl<T: Streamed> OfGatesBack<T> {
         // SAFETY: the caller's contract.
         unsafe {
             for gate in 0..GATES {
-                of_x[gate] = load_words::<T, WIDE>(self.gx, left, four.of_gate(p, GATES, gate));
-                of_h[gate] = load_words::<T, WIDE>(self.gh, left, four.of_gate(p, GATES, gate));
+                of_x[gate] = load_words_once::<T, WIDE>(self.gx, left, four.of_gate(p, GATES, gate));
+                of_h[gate] = load_words_once::<T, WIDE>(self.gh, left, four.of_gate(p, GATES, gate));
             }
             let at = four.of_gate(p, 1, 0);
-            let before = load_words::<T, WIDE>(self.h, left, at);
+            let before = load_words_once::<T, WIDE>(self.h, left, at);
             let left_of_c = if const { GATES != GRU } { left } else { 0 };
-            let before_c = load_words::<T, WIDE>(self.c, left_of_c, at);
+            let before_c = load_words_once::<T, WIDE>(self.c, left_of_c, at);
             let ends = left > 0 && p.has & has::LENGTHS != 0;
             let length = self.lengths.get_bits_if(ends, row as usize, i32::MAX as u32) as i32;
             let active = (p.time as i32) < length;
             let left_of_y = if active && p.has & has::Y != 0 { left } else { 0 };
-            let of_y = load_words::<T, WIDE>(self.dy, left_of_y, four.of_y(p));
+            let of_y = load_words_once::<T, WIDE>(self.dy, left_of_y, four.of_y(p));
             Given { of_x, of_h, before, before_c, of_y, active }
         }
     }

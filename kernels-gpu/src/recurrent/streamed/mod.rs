@@ -9,8 +9,8 @@
 //! A step is then [`stream_product()`](fn@stream_product), or [`stream_product_f32()`](fn@stream_product_f32), of the weights and the state, which
 //! shares out rows and terms to blocks, and [`stream_gates()`](fn@stream_gates), which adds up the terms' shares, does the gates and leaves the next
 //! state as parts. Backwards it is [`stream_gates_back()`](fn@stream_gates_back), which leaves the gradients of the gates' inputs as
-//! parts, and their product with the weights turned over; of 16-bit types one launch does all steps ([`stream_walk_back()`](fn@stream_walk_back)). Each may be launched early: the product fetches weights while the gates before
-//! it are done, the gates their inputs during the product.
+//! parts, and their product with the weights turned over. These may be launched early: the product fetches weights while the gates before
+//! it are done, the gates their inputs during the product. Of 16-bit types one launch does all steps backwards ([`stream_walk_back()`](fn@stream_walk_back)).
 //!
 //! Rows of parts are [`TERMS`]·n terms, zeros behind the units: of each gate, where gates are terms.
 

@@ -7,6 +7,7 @@
 
 use super::STREAM_COLUMNS as COLUMNS;
 use super::product::{PACKS, STREAM_ROWS, WARPS, line_bytes};
+use cuda_std::barrier::{Barrier, Barriers};
 use cuda_std::prelude::*;
 use cuda_std::ring::{Ring, Turn};
 use cuda_std::tile::Tile;
@@ -28,7 +29,7 @@ const X: u32 = COLUMNS * line_bytes(1);
 
 /// Bytes of shared memory of a block with so many slots of weights and stages of x.
 pub const fn walk_shared_bytes(held: u32, stages: u32) -> u32 {
-    of_barriers(held, stages) + (held + stages) * Ring::<1>::BYTES + (CONSUMERS + 1) * 4
+    of_barriers(held, stages) + (held + stages) * Ring::<1>::BYTES + Barriers::BYTES + (CONSUMERS + 1) * 4
 }
 
 /// Where the barriers begin.
@@ -43,6 +44,8 @@ pub(super) struct Slots<const HELD: usize, const STAGES: usize> {
     pub held: Ring<HELD>,
     /// Of x.
     pub ring: Ring<STAGES>,
+    /// At which the producer says once a round how far other blocks are.
+    pub others: Barrier,
 }
 
 impl<const HELD: usize, const STAGES: usize> Slots<HELD, STAGES> {
@@ -52,7 +55,14 @@ impl<const HELD: usize, const STAGES: usize> Slots<HELD, STAGES> {
     pub unsafe fn new() -> Self {
         let first = const { of_barriers(HELD as u32, STAGES as u32) };
         // SAFETY: the caller's contract.
-        unsafe { Slots { held: Ring::dynamic(first), ring: Ring::dynamic(first + Ring::<HELD>::BYTES) } }
+        unsafe {
+            let of_ring = first + Ring::<HELD>::BYTES;
+            Slots {
+                held: Ring::dynamic(first),
+                ring: Ring::dynamic(of_ring),
+                others: Barriers::dynamic(of_ring + Ring::<STAGES>::BYTES, 1).at(0),
+            }
+        }
     }
 
     /// Makes the barriers.
@@ -65,6 +75,7 @@ impl<const HELD: usize, const STAGES: usize> Slots<HELD, STAGES> {
         unsafe {
             self.held.init(1, CONSUMERS);
             self.ring.init(1, CONSUMERS);
+            self.others.init(1);
         }
     }
 

@@ -6,10 +6,13 @@
 //! The blocks of the same units leave one another their shares of the sums in memory, as accumulators lie, and each does the gates of some rows of the
 //! batch. The terms of the next product go through memory, too.
 //!
-//! Warps that multiply do the gates of units of their own, and wait for none of their block: a pack of a share is its own flag (`exchange`), poisoned again by
-//! whom it is for. Terms are read by copies, which cannot look for flags: a counter says how often the blocks of a block of units have left theirs, and who reads
-//! them waits for it by loads that acquire. There are two buffers of either: who writes one for the third time does so behind all who have read it the
-//! first time, since a round's terms need the sums of all splits, and so of all blocks that have multiplied those of the round before.
+//! Warps that multiply do the gates of units of their own, and wait for none of their block but where the first says that terms are there. A pack of a share is
+//! its own flag (`exchange`), poisoned again by whom it is for. Terms are read by copies, which cannot look for flags: a counter says how often the blocks of
+//! a block of units have left theirs, and who reads them waits for it by loads that acquire. A split for which no rows of the batch are left over does no gates;
+//! but it leaves rounds as the others do.
+//!
+//! No block leaves round r before all have left round r − 1: so counters count whole rounds, and there are two buffers of either, since terms of round r − 2 have
+//! been multiplied then, and shares of round r − 1 been added up. The producer waits for all blocks behind the round's copies, and tells the others at a barrier.
 //!
 //! Launch: cooperative, grid (blocks of units, splits), [`walk_shared_bytes`](super::walk_shared_bytes) of dynamic shared memory; shares poisoned and counters 0.
 //!
@@ -35,7 +38,7 @@ const LEFT: u32 = 1;
 /// Words from a counter to the next: a sector each.
 pub const COUNTER_WORDS: u32 = 8;
 /// Numbers of a split's sums of a block of units.
-pub const SHARE: u32 = WALK_ROWS * super::STREAM_COLUMNS;
+pub const WALK_SHARE: u32 = WALK_ROWS * super::STREAM_COLUMNS;
 
 /// What a walk is asked for.
 #[repr(C)]
@@ -67,7 +70,7 @@ plain_parameter!(StreamWalk);
 struct Exchange {
     /// The terms, `[2, chunks, batch, TERMS]`, two a word.
     terms: GlobalMut<u32>,
-    /// `[2, blocks of units, splits, SHARE]`.
+    /// `[2, blocks of units, splits, WALK_SHARE]`.
     sums: GlobalMut<u32>,
     /// One for each block of units, [`COUNTER_WORDS`] apart.
     counters: GlobalMut<u32>,
@@ -75,32 +78,46 @@ struct Exchange {
 }
 
 impl Exchange {
-    /// Waits until counter `at` of each lane for which `when` holds has come to `target`; or gives up, for good, and gives false: then `fault` gets the
-    /// round and the block, unless it has an earlier one. All lanes call.
+    /// Waits until all `arrivals` of `count` blocks of units, `of(0)` and so on, have left the terms that a round reads; or gives up, for good, and gives
+    /// false: then `fault` gets the round and the block, unless it has an earlier one. A warp calls, and all its lanes are ordered behind.
     ///
     /// # Safety
     /// The counters exist; the warp's patience is its own.
     #[inline(always)]
-    unsafe fn wait(self, (when, at): (bool, u32), target: u32, round: u32, patience: Shared<u32>) -> bool {
-        let warp = warp::warp_id();
-        let at = if when { at * COUNTER_WORDS } else { 0 };
-        let mut polls = 0;
-        // SAFETY: the caller's contract.
-        unsafe {
-            loop {
-                let count = self.counters.atomic_load(at as usize, Ordering::Acquire, Scope::Device);
-                if warp::warp_vote_all(u32::MAX, !when || count >= target) {
-                    return true;
+    unsafe fn wait(
+        self,
+        (count, of): (u32, impl Fn(u32) -> u32),
+        arrivals: u32,
+        round: u32,
+        patience: Shared<u32>,
+    ) -> bool {
+        let (warp, lane) = (warp::warp_id(), warp::lane_id());
+        let target = round * arrivals;
+        let (mut first, mut in_time) = (0, true);
+        while first < count {
+            let waits = first + lane < count;
+            let at = counter_of(of(if waits { first + lane } else { first }));
+            let mut polls = 0;
+            // SAFETY: the caller's contract.
+            unsafe {
+                loop {
+                    let left = self.counters.atomic_load(at, Ordering::Acquire, Scope::Device);
+                    if warp::warp_vote_all(u32::MAX, left >= target) {
+                        break;
+                    }
+                    if polls >= patience.get(warp) {
+                        exchange::give_up(round, (lane, warp), patience, self.fault);
+                        in_time = false;
+                        break;
+                    }
+                    polls += 1;
+                    thread::spin_wait();
                 }
-                if polls >= patience.get(warp) {
-                    break;
-                }
-                polls += 1;
-                thread::spin_wait();
             }
-            exchange::give_up(round, (warp::lane_id(), warp), patience, self.fault);
-            false
+            first += warp::SIZE;
         }
+        warp::sync_warp(u32::MAX);
+        in_time
     }
 
     /// The sum of the packs of all splits, each at `at(split)`, as soon as they are there: they are poisoned again. All lanes call.
@@ -143,18 +160,23 @@ impl Exchange {
     /// # Safety
     /// The counter exists; all consumers' warps call.
     #[inline(always)]
-    unsafe fn leave(self, warp: u32, counter: u32) {
+    unsafe fn leave(self, warp: u32, block: u32) {
         if warp > 0 {
             thread::arrive_named(LEFT, CONSUMERS * warp::SIZE);
             return;
         }
         thread::sync_named(LEFT, CONSUMERS * warp::SIZE);
         if warp::lane_id() == 0 {
-            let at = (counter * COUNTER_WORDS) as usize;
             // SAFETY: the caller's contract.
-            unsafe { self.counters.atomic_add(at, 1, Ordering::Release, Scope::Device) };
+            unsafe { self.counters.atomic_add(counter_of(block), 1, Ordering::Release, Scope::Device) };
         }
     }
+}
+
+/// Where the counter of a block of units is.
+#[inline(always)]
+fn counter_of(block: u32) -> usize {
+    (block * COUNTER_WORDS) as usize
 }
 
 /// A block's part of the work.
@@ -185,7 +207,7 @@ impl Part {
 /// gx, gh, h, c, dgx and dgh as those of [`stream_gates_back()`](fn@super::stream_gates_back) at all times, one behind the other, dy's `p.y_time`
 /// apart; of an LSTM dgh is not written. The maps are of the weights `[1, chunks, hidden, TERMS]` and of `terms` `[2, chunks, batch, TERMS]`, with boxes of
 /// a chunk and [`WALK_ROWS`] and [`STREAM_COLUMNS`](super::STREAM_COLUMNS) rows. Units come in whole fours, each tensor starts at a multiple of four numbers; the batch has at most
-/// [`STREAM_COLUMNS`](super::STREAM_COLUMNS) rows. `sums` are as [`SHARE`] says. Blocks cover units and chunks, own rows times splits the batch, and all
+/// [`STREAM_COLUMNS`](super::STREAM_COLUMNS) rows. `sums` are as [`WALK_SHARE`] says. Blocks cover units and chunks, own rows times splits the batch, and all
 /// run at once.
 #[kernel(
     family = "recurrent_hopper",
@@ -257,8 +279,8 @@ unsafe fn produce<T: Streamed, const GATES: usize, const HELD: usize, const STAG
     let Part { first, turns, block, .. } = part;
     let (lane, held) = (warp::lane_id(), HELD as u32);
     let chunks_of_gate = p.step.fours.value() / const { TERMS / FOUR };
-    // The counter of those who leave a chunk of terms.
-    let counter_of = |chunk: u32| {
+    // The block of units whose blocks leave a chunk of terms.
+    let block_of = |chunk: u32| {
         let mut of_gate = chunk;
         for _ in 1..GATES {
             of_gate = if of_gate >= chunks_of_gate { of_gate - chunks_of_gate } else { of_gate };
@@ -281,15 +303,9 @@ unsafe fn produce<T: Streamed, const GATES: usize, const HELD: usize, const STAG
         let (mut place, mut empties, mut in_time) = (Turn::<STAGES>::first(), Parities::new(), true);
         let mut round = 1;
         while round <= p.steps {
-            let mut chunk = lane;
             let chunks = (turns * WALK_CHUNKS).min(p.chunks - first);
-            while chunk - lane < chunks {
-                let waits = chunk < chunks;
-                let counter = counter_of(first + if waits { chunk } else { 0 });
-                let target = round * p.arrivals;
-                in_time &= of.wait((waits, counter), target, round, slots.patience());
-                chunk += warp::SIZE;
-            }
+            let of_chunks = (chunks, |chunk| block_of(first + chunk));
+            in_time &= of.wait(of_chunks, p.arrivals, round, slots.patience());
             if lane == 0 {
                 tma::fence_loads();
                 // As far as x is asked for, and as far as consumers are followed.
@@ -312,6 +328,12 @@ unsafe fn produce<T: Streamed, const GATES: usize, const HELD: usize, const STAG
                 }
             }
             warp::sync_warp(u32::MAX);
+            // Behind the last round nobody writes.
+            if round < p.steps {
+                in_time &=
+                    of.wait((thread::grid_dim_x(), |block| block), p.arrivals, round, slots.patience());
+                slots.others.arrive_if(lane == 0);
+            }
             round += 1;
         }
     }
@@ -335,7 +357,7 @@ unsafe fn consume<T: Streamed, const GATES: usize, const HELD: usize, const STAG
     // The lane's pack of a set of columns in a split's sums, in a round.
     let share = |round: u32, split: u32, set: u32| {
         let of_split = (round % 2 * thread::grid_dim_x() + part.block) * splits + split;
-        (of_split * SHARE) as usize + ((set * CONSUMERS + warp) * warp::SIZE + lane) as usize * 4
+        (of_split * WALK_SHARE) as usize + ((set * CONSUMERS + warp) * warp::SIZE + lane) as usize * 4
     };
     // Four of the warp's units, and a row of a set of columns.
     let four_of = |set: u32| {
@@ -381,6 +403,9 @@ unsafe fn consume<T: Streamed, const GATES: usize, const HELD: usize, const STAG
                 lines: batch,
                 chunks: p.chunks,
             };
+            if round > 0 && round < p.steps {
+                slots.others.wait((round - 1) % 2);
+            }
             loop {
                 let four = four_of(set);
                 let mut slopes = None;
