@@ -7,14 +7,14 @@
 //!
 //! Floor: dy and pre read and d written once, at the copy rate.
 
-use super::epilogue::{Activation, PACK, activation, pack, unpack};
+use super::epilogue::{Activation, PACK, pack, unpack};
 use cuda_std::divide::Divisor;
 use cuda_std::plain_parameter;
 use cuda_std::prelude::*;
 
 /// Packs of columns of a block.
 pub const STRIP: u32 = 32;
-/// Rows that a block reads at a time.
+/// Rows side by side, each of a warp's packs.
 const ROWS: u32 = 8;
 
 /// The parameters.
@@ -29,20 +29,26 @@ pub struct Behind {
     pub cols: u32,
     /// Rows of a group.
     pub group: u32,
-    /// One of [`activation`].
+    /// One of [`activation`](super::epilogue::activation).
     pub activation: u32,
     /// 1 where rows start at multiples of 16 bytes.
     pub packed: u32,
 }
 plain_parameter!(Behind);
 
-/// Multiplies by slopes and sums. `pre` and `d` are used with an activation only.
+/// Multiplies by slopes and sums, or with `SLOPES` 0 sums only, without `pre` and `d`. A thread asks for packs of `DEPTH` rows at a time.
 ///
 /// # Safety
 /// The tensors are contiguous and have `rows`·`cols` elements, `partials` a row for each group; the grid has a block for
 /// each strip of each group.
-#[kernel(family = "matmul", types = [f32, f16, bf16], instances = [{ ; threads: 256, min_blocks: 3 }])]
-pub unsafe fn behind<T: Float>(
+#[kernel(
+    family = "matmul",
+    types = [f32, f16, bf16],
+    instances = [
+        { SLOPES: 0, DEPTH: 4; threads: 256, min_blocks: 4 }, { SLOPES: 1, DEPTH: 2; threads: 256, min_blocks: 3 },
+    ],
+)]
+pub unsafe fn behind<T: Float, const SLOPES: usize, const DEPTH: usize>(
     dy: Global<T>,
     pre: Global<T>,
     d: GlobalMut<T>,
@@ -60,31 +66,42 @@ pub unsafe fn behind<T: Float>(
     // SAFETY: the caller's contract; rows and columns are below their numbers.
     unsafe {
         let mut row = group * p.group + turn;
-        while row < end {
-            let at = row as usize * p.cols as usize + col as usize;
-            let load = |of: Global<T>| {
-                let mut values = unpack::<T>(of.get_pack_if(whole, at, 0));
-                if !whole {
-                    for i in 0..T::PER_PACK {
-                        if col + (i as u32) < p.cols {
-                            values[i] = of.get(at + i).to_f32();
-                        }
-                    }
+        let at = |row: u32| row as usize * p.cols as usize + col as usize;
+        let slopes = const { SLOPES == 1 };
+        while whole && row < end {
+            let row_of = |i: usize| row + i as u32 * ROWS;
+            let (mut of_dy, mut of_pre) = ([[0; 4]; DEPTH], [[0; 4]; DEPTH]);
+            for i in 0..DEPTH {
+                of_dy[i] = dy.get_pack_if(row_of(i) < end, at(row_of(i)), 0);
+                of_pre[i] = pre.get_pack_if(slopes && row_of(i) < end, at(row_of(i)), 0);
+            }
+            for i in 0..DEPTH {
+                let mut values = unpack::<T>(of_dy[i]);
+                if slopes {
+                    values = Activation::<T>::times_slope(p.activation, values, unpack::<T>(of_pre[i]));
+                    d.set_pack_if(row_of(i) < end, at(row_of(i)), pack::<T>(values));
                 }
-                values
-            };
-            let mut values = load(dy);
-            if p.activation != activation::NONE {
-                values = Activation::<T>::times_slope(p.activation, values, load(pre));
-                d.set_pack_if(whole, at, pack::<T>(values));
-                if !whole {
-                    for i in 0..T::PER_PACK {
-                        d.set_if(col + (i as u32) < p.cols, at + i, T::from_f32(values[i]));
-                    }
+                for j in 0..T::PER_PACK {
+                    sums[j] += values[j];
                 }
             }
-            for i in 0..T::PER_PACK {
-                sums[i] += values[i];
+            row += DEPTH as u32 * ROWS;
+        }
+        // Element by element.
+        while !whole && row < end {
+            let (mut values, mut before) = ([0.0; PACK], [0.0; PACK]);
+            for j in 0..T::PER_PACK {
+                if col + (j as u32) < p.cols {
+                    values[j] = dy.get(at(row) + j).to_f32();
+                    before[j] = if slopes { pre.get(at(row) + j).to_f32() } else { 0.0 };
+                }
+            }
+            if slopes {
+                values = Activation::<T>::times_slope(p.activation, values, before);
+            }
+            for j in 0..T::PER_PACK {
+                d.set_if(slopes && col + (j as u32) < p.cols, at(row) + j, T::from_f32(values[j]));
+                sums[j] += values[j];
             }
             row += ROWS;
         }

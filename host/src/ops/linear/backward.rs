@@ -270,7 +270,8 @@ where
     let group = GROUP.max(rows.div_ceil(MOST_GROUPS));
     let groups = rows.div_ceil(group);
     let partials = Tensor::uninit(device, DType::F32, &[groups, cols])?;
-    let kernel: &Kernel<kernels::behind::Args<T>> = &kernels::behind::kernels::<T>()[0];
+    let kernel: &Kernel<kernels::behind::Args<T>> =
+        &kernels::behind::kernels::<T>()[usize::from(activation != Activation::None)];
     let strips = cols.div_ceil(kernels::STRIP as usize * T::PER_PACK);
     let whole = |tensor: &Tensor| tensor.address().is_multiple_of(16);
     let p = kernels::Behind {
