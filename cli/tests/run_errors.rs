@@ -5,6 +5,7 @@ mod common;
 use std::path::Path;
 
 use common::{Folder, data, load, stderr, stdout, tensor, warpwright};
+use warpwright::{DType, Device, Tensor};
 
 /// Runs the words, where `{}` stands for the folder; gives the exit status and the error's text, with
 /// `{}` for the folder again. Nothing may be written.
@@ -187,4 +188,47 @@ fn missing_data_of_the_demo_is_an_error_with_its_remedy() {
     let want = "cannot find minilm_layer0.safetensors: looked in {}; name the folder with `--data DIR`";
     assert_eq!(failure(&folder, "demo --device cpu --data {}"), (1, want.into()));
     assert!(Path::new(&data("minilm_layer0.safetensors")).exists());
+}
+
+/// Tensors of which only the presence is asked for, or that one of two parameters makes needless, must fit all the same.
+#[test]
+fn what_is_not_read_must_fit() {
+    let folder = Folder::new();
+    let of = |shape: &[usize]| Tensor::zeros(&Device::cpu(), DType::F32, shape).unwrap();
+    let norm = [("sum", of(&[2, 5])), ("dy", of(&[2, 5])), ("mean", of(&[2])), ("rstd", of(&[2]))];
+    let with_bias = |bias: Tensor| norm.iter().cloned().chain([("input_bias", bias)]).collect::<Vec<_>>();
+    folder.file("short", &with_bias(of(&[4])));
+    folder.file("other", &with_bias(Tensor::zeros(&Device::cpu(), DType::F16, &[5]).unwrap()));
+    let linear = [("x", of(&[3, 4])), ("weight", of(&[9, 4])), ("dy", of(&[3, 9])), ("pre", of(&[9, 9]))];
+    folder.file("linear", &linear);
+    let gates = ["w_ih", "w_hh", "w_ih_l1", "w_hh_l1"].map(|name| (name, of(&[12, 4])));
+    let layers = [("x", of(&[2, 3, 4])), ("y", of(&[2, 3, 4])), ("dy", of(&[2, 3, 4]))];
+    folder.file("layers", &layers.into_iter().chain(gates).collect::<Vec<_>>());
+    folder.file("keys", &[("x", of(&[3, 4]))]);
+    for (op, file, status, want) in [
+        (
+            "add_layer_norm_backward",
+            "short",
+            1,
+            "add_layer_norm_backward: `input_bias` must have shape [5], got [4]",
+        ),
+        (
+            "add_layer_norm_backward",
+            "other",
+            1,
+            "add_layer_norm_backward: `input_bias` must have dtype f32, as `sum` is, got f16",
+        ),
+        ("linear_backward", "linear", 1, "linear_backward: `pre` must have shape [3, 9], got [9, 9]"),
+        (
+            "masked_softmax",
+            "keys --set packed_keys=true",
+            2,
+            "masked_softmax: parameter `packed_keys` needs `cu_seqlens`",
+        ),
+    ] {
+        let line = format!("run {op} --device cpu --in {{}}/{file} --out {{}}/y");
+        assert_eq!(failure(&folder, &line), (status, want.to_owned()), "{op}");
+    }
+    let (_, error) = failure(&folder, "run gru_backward --device cpu --in {}/layers --out {}/y");
+    assert!(error.starts_with("gru_backward: tensor `y_l0` is required"), "{error}");
 }

@@ -30,11 +30,16 @@ pub fn load_with_metadata(
     let mut tensors = BTreeMap::new();
     for (name, view) in file.iter() {
         let refuse = |what: String| format(format!("tensor `{name}` has {what}"));
-        let dtype = from_file(view.dtype()).ok_or_else(|| refuse(format!("dtype {}", view.dtype())))?;
+        let dtype = from_file(view.dtype())
+            .ok_or_else(|| refuse(format!("dtype {}, not one of {}", view.dtype(), known())))?;
         if view.shape().len() > crate::MAX_RANK {
             return Err(refuse(format!("{} dimensions, of at most {}", view.shape().len(), crate::MAX_RANK)));
         }
-        let tensor = Tensor::from_bytes(device, dtype, view.shape(), view.data())?;
+        let tensor = Tensor::from_bytes(device, dtype, view.shape(), view.data());
+        let tensor = tensor.map_err(|error| match error {
+            Error::TooLarge { .. } => refuse(format!("a shape that is too large: {:?}", view.shape())),
+            other => other,
+        })?;
         tensors.insert(name.to_owned(), tensor);
     }
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| format(error.to_string()))?;
@@ -124,39 +129,34 @@ fn io_error(path: &Path, action: &'static str, source: std::io::Error) -> Error 
     Error::Io { path: path.into(), action, source }
 }
 
+/// The types of tensors, as files name them.
+const DTYPES: [(Dtype, DType); 12] = [
+    (Dtype::F32, DType::F32),
+    (Dtype::F16, DType::F16),
+    (Dtype::BF16, DType::BF16),
+    (Dtype::F64, DType::F64),
+    (Dtype::BOOL, DType::Bool),
+    (Dtype::U8, DType::U8),
+    (Dtype::I8, DType::I8),
+    (Dtype::I16, DType::I16),
+    (Dtype::I32, DType::I32),
+    (Dtype::U32, DType::U32),
+    (Dtype::I64, DType::I64),
+    (Dtype::U64, DType::U64),
+];
+
 fn from_file(dtype: Dtype) -> Option<DType> {
-    Some(match dtype {
-        Dtype::F32 => DType::F32,
-        Dtype::F16 => DType::F16,
-        Dtype::BF16 => DType::BF16,
-        Dtype::F64 => DType::F64,
-        Dtype::BOOL => DType::Bool,
-        Dtype::U8 => DType::U8,
-        Dtype::I8 => DType::I8,
-        Dtype::I16 => DType::I16,
-        Dtype::I32 => DType::I32,
-        Dtype::U32 => DType::U32,
-        Dtype::I64 => DType::I64,
-        Dtype::U64 => DType::U64,
-        _ => return None,
-    })
+    DTYPES.into_iter().find_map(|(named, ours)| (named == dtype).then_some(ours))
+}
+
+/// What a file's types may be, in one line.
+fn known() -> String {
+    DTYPES.map(|(named, _)| named.to_string()).join(", ")
 }
 
 fn to_file(dtype: DType) -> Dtype {
-    match dtype {
-        DType::F32 => Dtype::F32,
-        DType::F16 => Dtype::F16,
-        DType::BF16 => Dtype::BF16,
-        DType::F64 => Dtype::F64,
-        DType::Bool => Dtype::BOOL,
-        DType::U8 => Dtype::U8,
-        DType::I8 => Dtype::I8,
-        DType::I16 => Dtype::I16,
-        DType::I32 => Dtype::I32,
-        DType::U32 => Dtype::U32,
-        DType::I64 => Dtype::I64,
-        DType::U64 => Dtype::U64,
-    }
+    let found = DTYPES.into_iter().find_map(|(named, ours)| (ours == dtype).then_some(named));
+    found.expect("every type of a tensor has a name in files")
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use warpwright::ops::{
     self, AddLayerNorm, AddLayerNormBackward, AddLayerNormed, LayerNorm, LayerNormGradients, LayerNormed,
 };
+use warpwright::{Error, Tensor};
 
 use super::dropout::{OFFSET, OPTIONAL_P, SEED, optional_dropout};
 use super::parameters::{Kind, ParameterSpec, Parameters};
@@ -155,15 +156,34 @@ fn run_backward(tensors: &Tensors, _: &Parameters) -> Result<Outputs, CliError> 
 fn run_add_backward(tensors: &Tensors, parameters: &Parameters) -> Result<Outputs, CliError> {
     let (sum, dy) = (tensors.require("sum")?, tensors.require("dy")?);
     let (mean, rstd) = (tensors.require("mean")?, tensors.require("rstd")?);
+    let input_bias = tensors.get("input_bias");
+    if let Some(given) = input_bias {
+        is_a_row_of(given, sum)?;
+    }
     let parameters = AddLayerNormBackward {
         dsum: tensors.get("dsum"),
         weight: tensors.get("weight"),
         dropout: optional_dropout(ADD_BACKWARD.name, parameters)?,
-        input_bias: tensors.get("input_bias").is_some(),
+        input_bias: input_bias.is_some(),
     };
     let of = ops::add_layer_norm_backward(sum, dy, mean, rstd, &parameters)?;
     let dresidual = of.dresidual.unwrap_or_else(|| of.dx.clone());
     let dinput_bias = of.dinput_bias.map(|dinput_bias| ("dinput_bias", dinput_bias));
     let always = [("dx", of.dx), ("dresidual", dresidual), ("dweight", of.dweight), ("dbias", of.dbias)];
     Ok(always.into_iter().chain(dinput_bias).collect())
+}
+
+/// The bias itself is not needed for its gradient: all that can be asked of it is that it fits.
+fn is_a_row_of(input_bias: &Tensor, sum: &Tensor) -> Result<(), Error> {
+    let (op, arg) = (ADD_BACKWARD.name, "input_bias");
+    let required = sum.shape().last().copied().into_iter().collect::<Vec<_>>();
+    if input_bias.shape() != required {
+        let (required, got) = (format!("{required:?}"), input_bias.shape().to_vec());
+        return Err(Error::Shape { op, arg, required, got });
+    }
+    if input_bias.dtype() != sum.dtype() {
+        let (required, got) = (format!("{}, as `sum` is", sum.dtype()), input_bias.dtype());
+        return Err(Error::DType { op, arg, required, got });
+    }
+    Ok(())
 }

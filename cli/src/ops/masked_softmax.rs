@@ -141,7 +141,7 @@ fn mask<'a>(
         return if alone { Ok(Mask::Packed { cu_seqlens, keys }) } else { conflict() };
     }
     if packed_keys.is_some() {
-        return Err(CliError::ParameterAlone { op, name: "packed_keys", needs: "`cu_seqlens`" });
+        return Err(CliError::ParameterAlone { op, name: "packed_keys", needs: "cu_seqlens" });
     }
     let [keep, drop, bias, lengths, starts] = masks;
     match (keep, drop, bias, lengths, starts) {

@@ -52,7 +52,8 @@ const W_IH: TensorSpec =
 const W_HH: TensorSpec = tensor("w_hh", "x's type", "[G·H, H]", "the weight of h");
 const B_IH: TensorSpec = optional("b_ih", "x's type", "[G·H]", "the bias of x's product");
 const B_HH: TensorSpec = optional("b_hh", "x's type", "[G·H]", "the bias of h's product");
-const LENGTHS: TensorSpec = optional("lengths", "i32", "[B]", "the steps of each row; T where absent");
+const LENGTHS: TensorSpec =
+    optional("lengths", "i32", "[B]", "the steps of each row; T where absent; x behind them must be finite");
 const H0: TensorSpec = optional(
     "h0",
     "x's type",
@@ -72,9 +73,18 @@ const DC: TensorSpec = optional("dc", "x's type", "[B, H]", "the gradient of the
 const H_NEXT: TensorSpec = tensor("h_next", "x's type", "[B, H]", "the next hidden state");
 const C_NEXT: TensorSpec = tensor("c_next", "x's type", "[B, H]", "the cell's next state");
 const Y: TensorSpec = tensor("y", "x's type", "[T, B, D·H]", "h of the last layer after each step");
-const Y_L0: TensorSpec = optional("y_l0", "x's type", "[T, B, D·H]", "h of the first of several layers");
-const Y_INNER: TensorSpec =
-    optional("y_l{N}", "x's type", "[T, B, D·H]", "h of layer N = 1, 2, .. where more follow");
+const Y_L0: TensorSpec = optional(
+    "y_l0",
+    "x's type",
+    "[T, B, D·H]",
+    "h of the first of several layers, in this order with batch_first, too",
+);
+const Y_INNER: TensorSpec = optional(
+    "y_l{N}",
+    "x's type",
+    "[T, B, D·H]",
+    "h of layer N = 1, 2, .. where more follow, in this order with batch_first, too",
+);
 const H_N: TensorSpec = tensor(
     "h_n",
     "x's type",
@@ -387,7 +397,13 @@ fn sequence_backward(
     let layers = places.iter().map(|&place| weights(tensors, place)).collect::<Result<Vec<_>, _>>()?;
     let (x, of) = (tensors.require("x")?, recurrent(tensors, parameters, &layers, bidirectional));
     let y = tensors.require("y")?.clone();
-    let inner = INNER.iter().map_while(|name| tensors.get(name)).cloned().collect();
+    // A layer has one place, or two. One that should not be there is refused by the operation.
+    let before_last = places.len() / (1 + usize::from(bidirectional)) - 1;
+    let state_of = |(layer, &name): (usize, &&'static str)| match tensors.get(name) {
+        None if layer < before_last => Some(tensors.require(name).cloned()),
+        given => given.cloned().map(Ok),
+    };
+    let inner = INNER.iter().enumerate().map_while(state_of).collect::<Result<_, _>>()?;
     // Of the results, the gradients need y alone.
     let results = Recurred { h_n: y.clone(), y, c_n: None, inner, kept: Vec::new() };
     let upstream = Upstream { dy: tensors.get("dy"), dh_n: tensors.get("dh_n"), dc_n: tensors.get("dc_n") };

@@ -88,8 +88,13 @@ fn what_is_not_supported_is_named() {
     let header = r#"{"x":{"dtype":"U16","shape":[2],"data_offsets":[0,4]}}"#;
     assert_eq!(
         load_error(&path, &raw(header, 4)),
-        "FILE: not a safetensors file that can be read: tensor `x` has dtype U16"
+        "FILE: not a safetensors file that can be read: tensor `x` has dtype U16, not one of F32, F16, BF16, F64, \
+         BOOL, U8, I8, I16, I32, U32, I64, U64"
     );
+    let header =
+        r#"{"x":{"dtype":"U8","shape":[0,4611686018427387904,4611686018427387904],"data_offsets":[0,0]}}"#;
+    let error = load_error(&path, &raw(header, 0));
+    assert!(error.contains("tensor `x` has a shape that is too large: [0, 4611686018427387904"), "{error}");
     let header = r#"{"x":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}}"#;
     assert_eq!(
         load_error(&path, &raw(header, 1)),

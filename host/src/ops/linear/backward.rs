@@ -202,7 +202,7 @@ impl Request {
         float(OP, "dy", dy)?;
         same(OP, "dy", dy, &y)?;
         match (parameters.activation, parameters.pre) {
-            (Activation::None, _) => {}
+            (Activation::None, None) => {}
             (_, Some(pre)) => same(OP, "pre", pre.described(), &y)?,
             (_, None) => {
                 let required = "the slope of the activation is taken there";
