@@ -198,7 +198,7 @@ pub(crate) fn run_group(ctx: &Ctx, first: u64, n: usize) -> bool {
                 patience.no_lane_ready(ctx, &warps);
             }
             held = Held::next(ctx, n);
-        } else if !ran && !patience.woken(ctx, &warps) {
+        } else if !ran && !patience.woken(ctx, all(&warps)) {
             // Nobody comes further without them.
             held = Held::Nobody;
         }
@@ -276,6 +276,12 @@ fn tear_down(ctx: &Ctx, warps: &[*const Warp]) {
     ctx.blocks.borrow().iter().for_each(|b| b.named.set(true));
 }
 
+/// The warps of a group.
+fn all(warps: &[*const Warp]) -> impl Iterator<Item = &Warp> + Clone {
+    // SAFETY: the warps are boxed and stay for the run.
+    warps.iter().map(|&warp| unsafe { &*warp })
+}
+
 /// Lets all that poll try again.
 fn wake<'a>(warps: impl Iterator<Item = &'a Warp>) {
     warps.for_each(|w| w.ready.set(w.ready.get() | w.spinning.replace(0)));
@@ -294,37 +300,31 @@ impl Patience {
     /// No lane can run: lets those that poll try again, or reports.
     #[cold]
     fn no_lane_ready(&mut self, ctx: &Ctx, warps: &[*const Warp]) {
-        // SAFETY: the warps are boxed and stay for the run.
-        let warps = || warps.iter().map(|&w| unsafe { &*w });
+        let warps = || all(warps);
         let spinning: u32 = warps().map(|w| w.spinning.get().count_ones()).sum();
         if spinning == 0 {
             return stalled(ctx, warps());
         }
-        let progress = ctx.progress.get();
-        if self.progress != Some(progress) {
-            self.progress = Some(progress);
-            self.rounds = 0;
-            self.finish(ctx);
-        } else {
-            self.rounds += 1;
-            let enough = self.rounds >= (2_000_000 / spinning as u64).clamp(100, 50_000);
-            if enough && (!ctx.launch().parallel || self.others_stuck(ctx)) {
-                return spin(ctx, warps());
-            }
+        if self.woken(ctx, warps()) {
+            return;
+        }
+        self.rounds += 1;
+        let enough = self.rounds >= (2_000_000 / spinning as u64).clamp(100, 50_000);
+        if enough && (!ctx.launch().parallel || self.others_stuck(ctx)) {
+            return spin(ctx, warps());
         }
         wake(warps());
     }
 
     /// Lets those that poll try again where something has changed since they last did.
-    fn woken(&mut self, ctx: &Ctx, warps: &[*const Warp]) -> bool {
+    fn woken<'a>(&mut self, ctx: &Ctx, warps: impl Iterator<Item = &'a Warp> + Clone) -> bool {
         let progress = ctx.progress.get();
-        // SAFETY: the warps are boxed and stay for the run.
-        let warps = || warps.iter().map(|&w| unsafe { &*w });
-        let woken = self.progress != Some(progress) && warps().any(|w| w.spinning.get() != 0);
+        let woken = self.progress != Some(progress) && warps.clone().any(|w| w.spinning.get() != 0);
         if woken {
             self.progress = Some(progress);
             self.rounds = 0;
-            wake(warps());
+            self.finish(ctx);
+            wake(warps);
         }
         woken
     }

@@ -130,4 +130,17 @@ mod tests {
             plans(problem, 132, 1, 1)
         })
     }
+
+    /// In any order of the clusters' warps.
+    #[test]
+    fn blocks_may_be_late() -> Result<()> {
+        for seed in 1..4 {
+            let device = Device::cpu_in_order(seed);
+            all_give_the_same(&device, [5, 19, 6, 50], |problem| plans(problem, 64, 1, 0))?;
+            all_gradients_are_the_same(&device, DType::F16, [5, 19, 6, 50], |problem| {
+                plans(problem, 64, 1, 1)
+            })?;
+        }
+        Ok(())
+    }
 }

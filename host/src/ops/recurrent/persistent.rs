@@ -366,9 +366,14 @@ pub mod tests {
         for seed in 1..4 {
             let device = Device::cpu_in_order(seed);
             let target = Target { multiprocessors: 8, ..Target::of(&device) };
-            all_give_the_same(&device, [5, 19, 6, 50], |problem| Plan::all_spread(problem, target))?;
+            let checked = |plans: Vec<Plan>| {
+                assert!(plans.len() >= 3, "{} kernels", plans.len());
+                assert!(plans.iter().all(|plan| plan.choice == Choice::Persistent));
+                plans
+            };
+            all_give_the_same(&device, [5, 19, 6, 50], |problem| checked(Plan::all_spread(problem, target)))?;
             for dtype in [DType::F16, DType::F32] {
-                let plans = |problem: &Problem| Plan::all_spread_back(problem, target);
+                let plans = |problem: &Problem| checked(Plan::all_spread_back(problem, target));
                 all_gradients_are_the_same(&device, dtype, [5, 19, 6, 50], plans)?;
             }
         }

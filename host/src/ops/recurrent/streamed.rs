@@ -115,7 +115,7 @@ pub fn map_of_lines(
     map_of_operand(tensor, &matrix, [lines, terms], [outer, inner], true, width as u32)
 }
 
-pub fn divisor(value: usize) -> Result<Divisor> {
+fn divisor(value: usize) -> Result<Divisor> {
     u32::try_from(value).ok().and_then(Divisor::new).ok_or_else(|| Error::TooLarge {
         op: "recurrent layer",
         what: "units",
@@ -190,7 +190,7 @@ pub fn tiling(plan: &Plan) -> Tiling {
 }
 
 /// A step's extents, and what the kernels need to know of it.
-struct Step {
+pub struct Step {
     fours: Divisor,
     extents: [usize; 3],
     has: u32,
@@ -198,7 +198,15 @@ struct Step {
 }
 
 impl Step {
-    fn at(&self, time: usize, y: Option<&Tensor>, splits: usize) -> StreamStep {
+    /// Of a gradient, whose sums have so many shares.
+    pub fn back(layer: &Layer, walked: &Walked, splits: usize) -> Result<Step> {
+        let extents @ [_, _, hidden] = layer.extents();
+        let given = [(walked.dy.is_some(), has::Y), (layer.lengths.is_some(), has::LENGTHS)];
+        let has = given.iter().filter(|(is, _)| *is).fold(0, |bits, (_, bit)| bits | bit);
+        Ok(Step { fours: divisor(padded(hidden) / FOUR)?, extents, has, splits })
+    }
+
+    pub fn at(&self, time: usize, y: Option<&Tensor>, splits: usize) -> StreamStep {
         let [_, batch, hidden] = self.extents;
         StreamStep {
             fours: self.fours,
@@ -294,18 +302,12 @@ pub fn walk_back(layer: &Layer, plan: &Plan, walked: &Walked) -> Result<()> {
 }
 
 fn typed_back<T: Number>(layer: &Layer, plan: &Plan, walked: &Walked) -> Result<()> {
-    let extents @ [steps, batch, hidden] = layer.extents();
+    let [steps, batch, hidden] = layer.extents();
     let (device, dtype, gates) = (walked.gx.device(), walked.gx.dtype(), layer.kind.gates());
     let weights = InParts::of::<T>(&layer.turned()?.reshape(&[gates, hidden, hidden])?)?;
     let slopes = InParts::uninit(device, dtype, [batch, gates * padded(hidden)])?;
     let product = Product::new(dtype, tiling(plan), weights, slopes)?;
-    let given = [(walked.dy.is_some(), has::Y), (layer.lengths.is_some(), has::LENGTHS)];
-    let step = Step {
-        fours: divisor(padded(hidden) / FOUR)?,
-        extents,
-        has: given.iter().filter(|(is, _)| *is).fold(0, |bits, (_, bit)| bits | bit),
-        splits: product.tiling.splits(),
-    };
+    let step = Step::back(layer, walked, product.tiling.splits())?;
     for now in (0..steps).rev() {
         let time = layer.time(now);
         let of = |tensor: &Tensor| at(tensor, time);

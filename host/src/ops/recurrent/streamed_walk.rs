@@ -2,11 +2,10 @@
 
 use super::Kind;
 use super::backward::Walked;
-use super::layer::Layer;
+use super::layer::{Layer, at};
 use super::persistent::aligned;
 use super::plan::{PATIENCE, Plan};
-use super::streamed::{FOUR, InParts, Number, divisor, map_of_lines, tiling};
-use super::tiling::padded;
+use super::streamed::{FOUR, InParts, Number, Step, map_of_lines, tiling};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::launch::Grid;
@@ -15,8 +14,8 @@ use crate::tensor::Tensor;
 use cuda_std::GlobalMut;
 use cuda_std::kernel::Kernel;
 use kernels_gpu::recurrent::{
-    self as kernels, COLUMNS, COUNTER_WORDS, POISON, STREAM_COLUMNS, StreamStep, StreamWalk, TERMS,
-    WALK_CHUNKS, WALK_SHARE, has,
+    self as kernels, COLUMNS, COUNTER_WORDS, POISON, STREAM_COLUMNS, StreamWalk, TERMS, WALK_CHUNKS,
+    WALK_SHARE,
 };
 
 /// Walks the steps backwards.
@@ -65,20 +64,10 @@ fn typed<T: Number>(
     let [gx, gh, h] = [from_fours(walked.gx)?, from_fours(walked.gh)?, from_fours(walked.h)?];
     let c = walked.c.map(from_fours).transpose()?;
     let dy = walked.dy.map(|dy| if in_fours(dy) { Ok(dy.clone()) } else { from_fours(dy) }).transpose()?;
-    let stride = |dim: usize| dy.as_ref().map_or(0, |dy| dy.strides()[dim] as i64);
-    let given = [(dy.is_some(), has::Y), (layer.lengths.is_some(), has::LENGTHS)];
-    let step = StreamStep {
-        fours: divisor(padded(hidden) / FOUR)?,
-        batch: batch as u32,
-        hidden: hidden as u32,
-        time: 0,
-        has: given.iter().filter(|(is, _)| *is).fold(0, |bits, (_, bit)| bits | bit),
-        splits: splits as u32,
-        y_row: stride(1),
-    };
+    let first = dy.as_ref().map(|dy| at(dy, 0)).transpose()?;
     let p = StreamWalk {
-        step,
-        y_time: stride(0),
+        step: Step::back(layer, walked, splits)?.at(0, first.as_ref(), splits),
+        y_time: dy.as_ref().map_or(0, |dy| dy.strides()[0] as i64),
         steps: steps as u32,
         reverse: u32::from(layer.reverse),
         chunks: chunks as u32,
@@ -128,7 +117,10 @@ mod tests {
 
     /// A plan by this way, for a GPU of so many multiprocessors.
     fn planned(problem: &Problem, multiprocessors: usize) -> Plan {
-        Plan::streamed_walk_back(problem, Target { multiprocessors, ..Target::of(&Device::cpu()) })
+        let target = Target { multiprocessors, ..Target::of(&Device::cpu()) };
+        let plan = Plan::streamed_walk_back(problem, target);
+        assert_eq!(plan.choice, Choice::StreamedWalk, "{plan}");
+        plan
     }
 
     /// Every block waits for one that was never started.
@@ -187,7 +179,6 @@ mod tests {
         ] {
             all_gradients_are_the_same(&Device::cpu(), DType::F16, [3, batch, 6, hidden], |problem| {
                 let plan = planned(problem, multiprocessors);
-                assert_eq!(plan.choice, Choice::StreamedWalk, "{plan}");
                 let which = usize::from(problem.kind == Kind::Lstm);
                 assert_eq!(tiling(&plan).splits(), splits[which], "{plan}");
                 vec![plan]
