@@ -35,6 +35,7 @@
 #![cfg_attr(not(all(feature = "recurrent", feature = "recurrent_hopper")), allow(dead_code, unused_imports))]
 
 mod backward;
+mod bias;
 mod block;
 mod cell_clusters;
 mod cell_products;
@@ -96,4 +97,6 @@ pub mod has {
     pub const PRODUCT: u32 = 64;
     /// A bias of the input's product.
     pub const X_BIAS: u32 = 512;
+    /// Places for sums of the gates' gradients.
+    pub const SUMS: u32 = 1024;
 }

@@ -7,13 +7,14 @@ use super::{Kept, Kind, LayerGradients, block, clustered, dense, persistent, str
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::launch::Grid;
+use crate::ops::column_sums::column_sums;
 use crate::ops::linear::bias_gradient;
 use crate::ops::pointwise::with_float;
 use crate::ops::views::read;
 use crate::ops::{self, Linear, Matmul};
 use crate::tensor::Tensor;
 use cuda_std::divide::Divisor;
-use kernels_gpu::recurrent::{self as kernels, Walk, has};
+use kernels_gpu::recurrent::{self as kernels, COLUMNS, Walk, has};
 
 /// The gradients of what the layer gave.
 pub struct Upward {
@@ -61,12 +62,24 @@ pub struct Walked<'a> {
     /// Those of the state, f32 `[B, H]`: of the last one before, of the initial one after.
     pub dh: &'a Tensor,
     pub dc: Option<&'a Tensor>,
+    /// Where the plan has rows for them, sums of dgx and of dgh over rows and steps, f32 `[of both, rows, G·H]`.
+    pub sums: Option<&'a Tensor>,
 }
 
 impl Walked<'_> {
     /// The part of what each step began with that gates are computed from: c of an LSTM, h of a GRU.
     pub fn state(&self) -> &Tensor {
         self.c.unwrap_or(self.h)
+    }
+
+    /// The bits of what may be absent.
+    pub fn has(&self, layer: &Layer) -> u32 {
+        let given = [
+            (self.dy.is_some(), has::Y),
+            (self.sums.is_some(), has::SUMS),
+            (layer.lengths.is_some(), has::LENGTHS),
+        ];
+        given.iter().filter(|(is, _)| *is).fold(0, |bits, (_, bit)| bits | bit)
     }
 }
 
@@ -114,6 +127,10 @@ fn typed<T: Number>(
     let dh = carried(upward.dh.as_ref())?;
     let dc = if is_lstm { Some(carried(upward.dc.as_ref())?) } else { None };
     let dy = upward.dy.as_ref().map(rows_of_units).transpose()?;
+    let has_bias = layer.weights.b_ih.is_some() || layer.weights.b_hh.is_some();
+    let row_count = rows_of_sums(layer, plan).filter(|_| has_bias && !gx.is_empty());
+    let of_sums = |count| Tensor::uninit(device, DType::F32, &[if is_lstm { 1 } else { 2 }, count, rows]);
+    let sums = row_count.map(of_sums).transpose()?;
     let walked = Walked {
         gx: &gx,
         gh: &gh,
@@ -124,19 +141,22 @@ fn typed<T: Number>(
         dgh: &dgh,
         dh: &dh,
         dc: dc.as_ref(),
+        sums: sums.as_ref(),
     };
+    // The parts of the weights take as much memory as these.
     let or_by_steps = |done: Result<()>| match done {
-        Err(Error::OutOfMemory { .. }) => step_by_step::<T>(layer, &walked),
-        done => done,
+        Err(Error::OutOfMemory { .. }) => step_by_step::<T>(layer, &walked).map(|()| false),
+        done => done.map(|()| true),
     };
+    // Whether sums are there.
+    let mut summed = sums.is_some();
     if !walked.gx.is_empty() {
         match plan.choice {
             Choice::Block => block::walk_back(layer, plan, &walked)?,
             Choice::Clustered => clustered::walk_back(layer, plan, &walked)?,
             Choice::Persistent => persistent::walk_back(layer, plan, &walked)?,
-            // The parts of the weights take as much memory as these.
-            Choice::StreamedWalk => or_by_steps(streamed_walk::walk_back(layer, plan, &walked))?,
-            Choice::Streamed => or_by_steps(streamed::walk_back(layer, plan, &walked))?,
+            Choice::StreamedWalk => summed &= or_by_steps(streamed_walk::walk_back(layer, plan, &walked))?,
+            Choice::Streamed => summed &= or_by_steps(streamed::walk_back(layer, plan, &walked))?,
             Choice::Steps | Choice::Fused => step_by_step::<T>(layer, &walked)?,
         }
     }
@@ -151,17 +171,42 @@ fn typed<T: Number>(
     let weight = |d: &Tensor, of: &Tensor| {
         ops::matmul(d, of, &Matmul { transpose_a: true, tf32, ..Matmul::default() })
     };
-    let db_ih = layer.weights.b_ih.map(|_| bias_gradient(&dgx)).transpose()?;
+    let of_bias = |which: usize, d: &Tensor| match sums.as_ref().filter(|_| summed) {
+        None => bias_gradient(d),
+        Some(sums) => {
+            let dbias = uninit(&[rows])?;
+            column_sums(&at(sums, which)?, &dbias)?;
+            Ok(dbias)
+        }
+    };
+    let db_ih = layer.weights.b_ih.map(|_| of_bias(0, &dgx)).transpose()?;
     let db_hh = match (&layer.weights.b_hh, &db_ih) {
         (None, _) => None,
         (Some(_), Some(same)) if is_lstm => Some(own(same.clone())?),
-        _ => Some(bias_gradient(&dgh)?),
+        _ => Some(of_bias(usize::from(!is_lstm), &dgh)?),
     };
     let dw_ih = weight(&dgx, &layer.rows()?)?;
     let [first, last] = starts.of_steps.map(|step| step * batch);
     let dw_hh = weight(&dgh.narrow(0, first, last - first)?, &starts.rows)?;
     let weights = LayerGradients { dw_ih, dw_hh, db_ih, db_hh };
     Ok(Gradients { dx: dx.reshape(layer.x.shape())?, dh, dc, weights })
+}
+
+/// Steps from which on sums that a walk leaves are fewer than what they are sums of.
+const SUMMED_STEPS: usize = 4;
+
+/// The rows of sums over steps that the walk of a plan leaves, if it does: each of what a thread has of units.
+fn rows_of_sums(layer: &Layer, plan: &Plan) -> Option<usize> {
+    let [steps, ..] = layer.extents();
+    let columns = COLUMNS as usize;
+    match plan.choice {
+        _ if steps < SUMMED_STEPS => None,
+        // There are no registers for them.
+        Choice::Persistent if layer.x.dtype() == DType::F32 && layer.kind == Kind::Lstm => None,
+        Choice::Persistent => Some(plan.groups * plan.cluster * columns),
+        Choice::StreamedWalk => Some(streamed::tiling(plan).splits() * columns),
+        _ => None,
+    }
 }
 
 /// The gates' gradient and a product for each step.

@@ -133,7 +133,6 @@ fn typed<T: Element + Float + repack::Instances>(
 /// What the kernel of a gradient is asked for, with rows of the weights so many elements apart, and dy, if any, in whole packs.
 pub fn asked_back(layer: &Layer, plan: &Plan, walked: &Walked, weight_row: usize) -> Sequence {
     let [steps, batch, hidden] = layer.extents();
-    let given = [(walked.dy.is_some(), has::Y), (layer.lengths.is_some(), has::LENGTHS)];
     let packs = in_packs(layer, &[walked.gx, walked.gh, walked.state()]);
     Sequence {
         steps: steps as u32,
@@ -143,7 +142,7 @@ pub fn asked_back(layer: &Layer, plan: &Plan, walked: &Walked, weight_row: usize
         subs: plan.subs as u32,
         rows: (plan.rows / plan.subs) as u32,
         reverse: u32::from(layer.reverse),
-        has: given.iter().filter(|(is, _)| *is).fold(packs, |bits, (_, bit)| bits | bit),
+        has: walked.has(layer) | packs,
         y_time: 0,
         y_row: 0,
         ring: ring(plan, steps + 1, PATIENCE),
@@ -189,6 +188,7 @@ fn typed_back<T: Element + Float + repack::Instances>(
         write((layer.kind == Kind::Gru).then_some(walked.dgh))?,
         walked.dh.view_mut()?,
         write(walked.dc)?,
+        write(walked.sums)?,
         exchange.view_mut()?,
         slot.view(),
         p,
@@ -215,10 +215,10 @@ pub fn aligned(tensor: &Tensor, bytes: usize) -> Result<Tensor> {
 pub mod tests {
     use super::*;
     use crate::error::Error;
-    use crate::ops::recurrent::RecurrentWeights;
     use crate::ops::recurrent::backward::{self, Upward};
     use crate::ops::recurrent::layer::Aside;
     use crate::ops::recurrent::plan::{Choice, Target};
+    use crate::ops::recurrent::{LayerGradients, RecurrentWeights};
     use crate::ops::{self, Recurrent, recurrent::problem::Problem};
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
@@ -411,7 +411,8 @@ pub mod tests {
             (filled(&y)?, filled(&y)?, filled(&[batch, hidden])?, filled(&[batch, hidden])?);
         let lengths: Vec<i32> = (0..batch as i32).map(|row| 1 + row % steps as i32).collect();
         let lengths = Tensor::from_slice(device, &[batch], &lengths)?;
-        let weights = RecurrentWeights { w_ih: &w_ih, w_hh: &w_hh, b_ih: None, b_hh: None };
+        let (b_ih, b_hh) = (filled(&[rows])?, filled(&[rows])?);
+        let weights = RecurrentWeights { w_ih: &w_ih, w_hh: &w_hh, b_ih: Some(&b_ih), b_hh: Some(&b_hh) };
         let layer = Layer {
             h0: Some(&h0),
             c0: is_lstm.then_some(&c0),
@@ -423,7 +424,8 @@ pub mod tests {
             let upward =
                 Upward { dy: Some(dy.clone()), dh: Some(dh.clone()), dc: is_lstm.then(|| dc.clone()) };
             let got = backward::run(&layer, plan, (&y, None), upward, None)?;
-            let all = [Some(got.dx), Some(got.dh), got.dc, Some(got.weights.dw_ih), Some(got.weights.dw_hh)];
+            let LayerGradients { dw_ih, dw_hh, db_ih, db_hh } = got.weights;
+            let all = [Some(got.dx), Some(got.dh), got.dc, Some(dw_ih), Some(dw_hh), db_ih, db_hh];
             let floats = |tensor: Tensor| ops::cast(&tensor, DType::F32)?.to_vec::<f32>();
             all.into_iter().flatten().map(floats).collect()
         };

@@ -201,9 +201,7 @@ impl Step {
     /// Of a gradient, whose sums have so many shares.
     pub fn back(layer: &Layer, walked: &Walked, splits: usize) -> Result<Step> {
         let extents @ [_, _, hidden] = layer.extents();
-        let given = [(walked.dy.is_some(), has::Y), (layer.lengths.is_some(), has::LENGTHS)];
-        let has = given.iter().filter(|(is, _)| *is).fold(0, |bits, (_, bit)| bits | bit);
-        Ok(Step { fours: divisor(padded(hidden) / FOUR)?, extents, has, splits })
+        Ok(Step { fours: divisor(padded(hidden) / FOUR)?, extents, has: walked.has(layer), splits })
     }
 
     pub fn at(&self, time: usize, y: Option<&Tensor>, splits: usize) -> StreamStep {

@@ -90,6 +90,7 @@ fn typed<T: Number>(
         write((layer.kind == Kind::Gru).then_some(walked.dgh))?,
         walked.dh.view_mut()?,
         write(walked.dc)?,
+        write(walked.sums)?,
         // SAFETY: lines are whole words, from a multiple of 4 bytes on.
         unsafe { GlobalMut::from_raw(terms.raw_view()?) },
         sums.view_mut()?,
@@ -150,6 +151,7 @@ mod tests {
                     dgh: &dgh,
                     dh: &dh,
                     dc: None,
+                    sums: None,
                 };
                 patiently((patience, absent), &layer, &plan, &walked)?;
                 dh.to_vec::<f32>()

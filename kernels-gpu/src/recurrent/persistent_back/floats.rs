@@ -3,6 +3,7 @@
 //! Floor of a step: each block reads its group's dgh from L2.
 
 use super::{OWNERS, UNITS_BACK, gate_of, operands};
+use crate::recurrent::bias::OfBias;
 use crate::recurrent::exchange::{CHUNK_WORDS, COLUMNS, POISON, ask, receive_or_report, send, word_of};
 use crate::recurrent::math::Factors;
 use crate::recurrent::persistent::{AHEAD, Sequence, WARPS, pitch, total};
@@ -90,6 +91,7 @@ pub unsafe fn sequence_back_f32<T: Words, const GATES: usize, const PAIRS: usize
     dgh: GlobalMut<T>,
     dh: GlobalMut<f32>,
     dc: GlobalMut<f32>,
+    dbias: GlobalMut<f32>,
     exchange: GlobalMut<u32>,
     fault: GlobalMut<u64>,
     p: Sequence,
@@ -216,6 +218,7 @@ pub unsafe fn sequence_back_f32<T: Words, const GATES: usize, const PAIRS: usize
             (sub_at(slot, sub) + chunk * CHUNK_WORDS + lane * 4) as usize
         };
         // One loop for steps and sub-batches: what an outer one would keep for the inner, the weights leave no registers for.
+        let mut of_bias = OfBias::<GATES>::new();
         let (mut slot, mut sub, mut back, mut buffer) = (0, 0, 0, 0);
         let ask = |slot: u32, sub: u32, round: usize| {
             ask::<ROUND>(exchange, |i| pack_of(slot, sub, round * ROUND + i), ROUND)
@@ -281,6 +284,9 @@ pub unsafe fn sequence_back_f32<T: Words, const GATES: usize, const PAIRS: usize
                     if is_lstm && active {
                         of_dc.set(own_state, slopes.dc);
                     }
+                    if const { GATES == GRU } && exists(first_row + sub * COLUMNS) && active {
+                        of_bias.add(slopes.dgx, slopes.dgh);
+                    }
                     let mut words = [0; GATES];
                     let mut to_h = [0.0; GATES];
                     for gate in 0..GATES {
@@ -310,6 +316,12 @@ pub unsafe fn sequence_back_f32<T: Words, const GATES: usize, const PAIRS: usize
                 (slot, back) = (next_slot, back + 1);
             }
             sub = next_sub;
+        }
+        // Worked out here: kept since what is ahead of the loop, it would be spilled.
+        let unit = bits::pinned(unit);
+        if const { GATES == GRU } && p.has & has::SUMS != 0 && owns & (unit < p.hidden) {
+            let (row, rows) = (group * COLUMNS + column, thread::grid_dim_y() * COLUMNS);
+            of_bias.store(dbias, (row, rows), (unit, p.hidden));
         }
         for sub in 0..p.subs {
             let row = first_row + sub * COLUMNS;

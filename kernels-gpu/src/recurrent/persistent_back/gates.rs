@@ -3,6 +3,7 @@
 use super::halves::{Layout, inbox_words};
 use super::inputs::Inputs;
 use super::{OWNERS, Operands, UNITS_BACK};
+use crate::recurrent::bias::OfBias;
 use crate::recurrent::exchange::{CHUNK, CHUNK_WORDS, COLUMNS, POISON, send, word, word_of};
 use crate::recurrent::math::{FACTORS, Factors};
 use crate::recurrent::persistent::halves::{EMPTY, FETCHED, FULL, SENT, THREADS, of_set};
@@ -67,9 +68,10 @@ pub unsafe fn gates<T: Half, const GATES: usize, const CLUSTER: usize>(
         while i < p.subs * COLUMNS {
             let (row, exists) = p.row((0, p.subs), i);
             let has = p.has & has::LENGTHS != 0 && exists;
-            // Each set those of its own sub-batches.
+            // Each set those of its own sub-batches. Rows that do not exist have no steps.
             if i / COLUMNS % CLUSTER as u32 == set {
-                of_lengths.set(i, of.lengths.get_bits_if(has, row as usize, p.steps) as i32);
+                let otherwise = if exists { p.steps } else { 0 };
+                of_lengths.set(i, of.lengths.get_bits_if(has, row as usize, otherwise) as i32);
             }
             i += OWNERS;
         }
@@ -86,6 +88,7 @@ pub unsafe fn gates<T: Half, const GATES: usize, const CLUSTER: usize>(
             sub += CLUSTER as u32;
         }
 
+        let mut of_bias = OfBias::<GATES>::new();
         let (mut slot, mut sub, mut back, mut turn) = (0, set, 0, 0u32);
         while back <= p.steps {
             if sub == set && p.ring.is_fence(slot) {
@@ -139,14 +142,11 @@ pub unsafe fn gates<T: Half, const GATES: usize, const CLUSTER: usize>(
             if back < p.steps {
                 let slopes = factors.slopes::<GATES>((dh + of_unit.dy, dc));
                 dh = if is_active { slopes.dh } else { dh };
-                let pair_of = |value: f32| {
-                    let value = if is_active { value } else { 0.0 };
-                    word::<T>(value, warp::warp_shuffle_xor(u32::MAX, value, 1, warp::SIZE).0)
-                };
-                let mut words = [0; GATES];
-                for gate in 0..GATES {
-                    words[gate] = pair_of(slopes.dgh[gate]);
-                }
+                let given = |value: f32| if is_active { value } else { 0.0 };
+                let (dgx, dgh) = (slopes.dgx.map(given), slopes.dgh.map(given));
+                let pair_of =
+                    |value: f32| word::<T>(value, warp::warp_shuffle_xor(u32::MAX, value, 1, warp::SIZE).0);
+                let words = dgh.map(pair_of);
                 send_all(next_slot, sub, words);
                 if const { CLUSTER == 1 } && p.subs == 1 {
                     thread::arrive_named(SENT, THREADS);
@@ -158,11 +158,12 @@ pub unsafe fn gates<T: Half, const GATES: usize, const CLUSTER: usize>(
                     of_dc.set(own_state, slopes.dc);
                 }
                 let (row, exists) = row_of(sub);
+                of_bias.add(dgx, dgh);
                 let of_time = time as usize * p.batch as usize + row as usize;
                 let at = of_time * GATES * p.hidden as usize + unit as usize;
                 let writes = sends && exists;
                 // Those of a GRU differ in the last gate.
-                let last = if is_lstm { words[GATES - 1] } else { pair_of(slopes.dgx[GATES - 1]) };
+                let last = if is_lstm { words[GATES - 1] } else { pair_of(dgx[GATES - 1]) };
                 for gate in 0..GATES {
                     let at = at + gate * p.hidden as usize;
                     of.dgx.set_4_if(writes, at, if gate + 1 < GATES { words[gate] } else { last });
@@ -176,6 +177,11 @@ pub unsafe fn gates<T: Half, const GATES: usize, const CLUSTER: usize>(
             if is_last {
                 (slot, back, sub) = (next_slot, back + 1, set);
             }
+        }
+        if p.has & has::SUMS != 0 && unit < p.hidden {
+            let first = (thread::block_idx_y() * CLUSTER as u32 + set) * COLUMNS;
+            let rows = thread::grid_dim_y() * const { CLUSTER as u32 * COLUMNS };
+            of_bias.store(of.dbias, (first + column, rows), (unit, p.hidden));
         }
         let mut sub = set;
         while sub < p.subs {

@@ -196,7 +196,8 @@ unsafe fn run<
 
 /// Walks the steps backwards: dgx and dgh of all of them, and the gradients of h and c before the first in place of those after the
 /// last. Row (gate, unit) of `weight` is what the unit's h does to the gate of each unit: w_hh with each gate's `[hidden, hidden]`
-/// turned over. Of an LSTM dgx is that of gh, too, and dgh is not written. `p` has no y; its ring is used for a step more.
+/// turned over. Of an LSTM dgx is that of gh, too, and dgh is not written. With `has::SUMS` dbias gets sums of both (`bias`), a row for each column of each set of threads that
+/// do gates. `p` has no y; its ring is used for a step more.
 ///
 /// # Safety
 /// gx, gh, dgx, dgh `[steps, batch, GATES·hidden]`, state (h of a GRU, c of an LSTM, before each step) and dy
@@ -233,12 +234,13 @@ pub unsafe fn sequence_back<
     dgh: GlobalMut<T>,
     dh: GlobalMut<f32>,
     dc: GlobalMut<f32>,
+    dbias: GlobalMut<f32>,
     exchange: GlobalMut<u32>,
     fault: GlobalMut<u64>,
     p: Sequence,
 ) {
     let given = OfGradient { gx, gh, state, dy };
-    let of = Operands { given, lengths, dgx, dgh, dh, dc, exchange };
+    let of = Operands { given, lengths, dgx, dgh, dh, dc, dbias, exchange };
     // SAFETY: the caller's contract.
     unsafe { run::<T, GATES, 1, PAIRS, HELD, ROUND>(weight, of, fault, p) }
 }
@@ -274,12 +276,13 @@ pub unsafe fn sequence_back_hopper<
     dgh: GlobalMut<T>,
     dh: GlobalMut<f32>,
     dc: GlobalMut<f32>,
+    dbias: GlobalMut<f32>,
     exchange: GlobalMut<u32>,
     fault: GlobalMut<u64>,
     p: Sequence,
 ) {
     let given = OfGradient { gx, gh, state, dy };
-    let of = Operands { given, lengths, dgx, dgh, dh, dc, exchange };
+    let of = Operands { given, lengths, dgx, dgh, dh, dc, dbias, exchange };
     // SAFETY: the caller's contract.
     unsafe { run::<T, GATES, 2, PAIRS, HELD, ROUND>(weight, of, fault, p) }
 }

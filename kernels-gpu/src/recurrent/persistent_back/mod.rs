@@ -54,5 +54,6 @@ struct Operands<T> {
     dgh: GlobalMut<T>,
     dh: GlobalMut<f32>,
     dc: GlobalMut<f32>,
+    dbias: GlobalMut<f32>,
     exchange: GlobalMut<u32>,
 }

@@ -7,6 +7,7 @@
 //!
 //! Floor: its operands once.
 
+use super::super::bias::OfBias;
 use super::super::math::{FACTORS, Factors};
 use super::super::step::of_unit;
 use super::super::{GRU, has};
@@ -146,6 +147,16 @@ impl<const GATES: usize> Ahead<GATES> {
             }
         }
         slopes
+    }
+}
+
+impl<const GATES: usize> Slopes<GATES> {
+    /// Adds the units' to sums.
+    #[inline(always)]
+    pub fn add_to(&self, sums: &mut [OfBias<GATES>; 4]) {
+        for i in 0..4 {
+            sums[i].add(of_unit(&self.to_x, i), of_unit(&self.to_h, i));
+        }
     }
 }
 

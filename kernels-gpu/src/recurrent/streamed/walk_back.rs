@@ -23,9 +23,11 @@ use super::gates_back::OfGatesBack;
 use super::product::{SUMS, WARPS};
 use super::slots::{CONSUMERS, Parities, Reader, Slots, Sweep, WALK_CHUNKS, WALK_ROWS};
 use super::{StreamStep, Streamed, TERMS};
-use crate::recurrent::GRU;
+use crate::recurrent::bias::OfBias;
 use crate::recurrent::exchange::{self, COLUMNS, POISON, ask, receive_or_report};
+use crate::recurrent::{GRU, has};
 use cuda_std::atomic::{Ordering, Scope};
+use cuda_std::bits;
 use cuda_std::plain_parameter;
 use cuda_std::prelude::*;
 use cuda_std::ring::Turn;
@@ -207,7 +209,7 @@ impl Part {
 /// gx, gh, h, c, dgx and dgh as those of [`stream_gates_back()`](fn@super::stream_gates_back) at all times, one behind the other, dy's `p.y_time`
 /// apart; of an LSTM dgh is not written. The maps are of the weights `[1, chunks, hidden, TERMS]` and of `terms` `[2, chunks, batch, TERMS]`, with boxes of
 /// a chunk and [`WALK_ROWS`] and [`STREAM_COLUMNS`](super::STREAM_COLUMNS) rows. Units come in whole fours, each tensor starts at a multiple of four numbers; the batch has at most
-/// [`STREAM_COLUMNS`](super::STREAM_COLUMNS) rows. `sums` are as [`WALK_SHARE`] says. Blocks cover units and chunks, own rows times splits the batch, and all
+/// [`STREAM_COLUMNS`](super::STREAM_COLUMNS) rows. With `has::SUMS` dbias gets sums of dgx and dgh (`bias`), eight rows for each split. `sums` are as [`WALK_SHARE`] says. Blocks cover units and chunks, own rows times splits the batch, and all
 /// run at once.
 #[kernel(
     family = "recurrent_hopper",
@@ -232,6 +234,7 @@ pub unsafe fn stream_walk_back<T: Streamed, const GATES: usize, const HELD: usiz
     dgh: GlobalMut<T>,
     dh: GlobalMut<f32>,
     dc: GlobalMut<f32>,
+    dbias: GlobalMut<f32>,
     terms: GlobalMut<u32>,
     sums: GlobalMut<u32>,
     counters: GlobalMut<u32>,
@@ -259,7 +262,7 @@ pub unsafe fn stream_walk_back<T: Streamed, const GATES: usize, const HELD: usiz
         if is_producer {
             produce::<T, GATES, HELD, STAGES>(slots, [map_w, map_x], part, exchange, &p);
         } else {
-            consume::<T, GATES, HELD, STAGES>(slots, of, part, exchange, &p);
+            consume::<T, GATES, HELD, STAGES>(slots, (of, dbias), part, exchange, &p);
         }
     }
 }
@@ -346,7 +349,7 @@ unsafe fn produce<T: Streamed, const GATES: usize, const HELD: usize, const STAG
 #[inline(always)]
 unsafe fn consume<T: Streamed, const GATES: usize, const HELD: usize, const STAGES: usize>(
     slots: Slots<HELD, STAGES>,
-    of: OfGatesBack<T>,
+    (of, dbias): (OfGatesBack<T>, GlobalMut<f32>),
     part: Part,
     shared: Exchange,
     p: &StreamWalk,
@@ -375,12 +378,14 @@ unsafe fn consume<T: Streamed, const GATES: usize, const HELD: usize, const STAG
     let end = sets.min(first + p.own);
     let mut reader = Reader::<STAGES> { place: Turn::first(), slots: Parities::new() };
     let mut round = 0;
+    let mut of_bias = [OfBias::<GATES>::new(); FOUR as usize];
     // SAFETY: the caller's contract.
     unsafe {
         let operands = slots.operands::<T::Part>(warp / WARPS);
         while round <= p.steps {
             let (step, of) = of_round(round);
-            let mut set = first;
+            // What depends on it is worked out again: there are no registers for it.
+            let mut set = bits::pinned(first);
             // While the terms are on their way.
             let mut ahead = of.load::<GATES, 1>(&step, four_of(set)).ahead::<T>();
             let (next_step, next) = of_round(round + 1);
@@ -428,6 +433,7 @@ unsafe fn consume<T: Streamed, const GATES: usize, const HELD: usize, const STAG
                     if round < p.steps {
                         let of_four = ahead.slopes(four.left, (of_h, of_c));
                         of.store_terms(&step, four, &of_four, to);
+                        of_four.add_to(&mut of_bias);
                         slopes = Some(of_four);
                     } else {
                         store_four::<f32, 1>(of.dh, four.left, at, of_h);
@@ -446,6 +452,13 @@ unsafe fn consume<T: Streamed, const GATES: usize, const HELD: usize, const STAG
                 ahead = of.load::<GATES, 1>(&step, four_of(set)).ahead::<T>();
             }
             round += 1;
+        }
+        let Four { unit, .. } = four_of(0);
+        for i in 0..FOUR {
+            if p.step.has & has::SUMS != 0 && unit + i < p.step.hidden {
+                let (row, rows) = (part.split * COLUMNS + lane / 4, splits * COLUMNS);
+                of_bias[i as usize].store(dbias, (row, rows), (unit + i, p.step.hidden));
+            }
         }
     }
 }
