@@ -129,6 +129,21 @@ impl Network {
         Ok(Network { shape, x, h0, c0, lengths, weights, dy, dh_n, dc_n })
     }
 
+    /// The same `[T, B, ..]`, or `[B, T, ..]`, with a value at all times behind the rows' lengths.
+    pub fn with_behind(&self, of: &Tensor, value: f32) -> Result<Tensor> {
+        let Shape { steps, batch, batch_first, dtype, .. } = self.shape;
+        let lengths = self.lengths.as_ref().expect("the shape has lengths").to_vec::<i32>()?;
+        let mut values: Vec<f32> = of.to_f64()?.into_iter().map(|value| value as f32).collect();
+        let columns = values.len() / (steps * batch);
+        for (i, values) in values.chunks_mut(columns).enumerate() {
+            let (time, row) = if batch_first { (i % steps, i / steps) } else { (i / batch, i % batch) };
+            if time as i32 >= lengths[row] {
+                values.fill(value);
+            }
+        }
+        floats(of.device(), dtype, of.shape(), &values)
+    }
+
     pub fn weights(&self) -> Vec<RecurrentWeights<'_>> {
         let bias = self.shape.bias;
         let mut all = Vec::new();

@@ -42,6 +42,19 @@ fn check(network: &Network, upstream: &Upstream, choice: Option<Choice>) -> Resu
     compare(network.shape, choice, (&kept, None), &want)
 }
 
+/// All gradients of a layer with lengths, behind which x and dy have a value.
+fn gradients_with_behind(network: &Network, choice: Choice, behind: f32) -> Result<Vec<Vec<f64>>> {
+    let weights = network.weights();
+    let parameters = Recurrent { choice: Some(choice), ..network.parameters(&weights) };
+    let [x, dy] = [&network.x, &network.dy].map(|of| network.with_behind(of, behind));
+    let (x, dy) = (x?, dy?);
+    let upstream = Upstream { dy: Some(&dy), dh_n: Some(&network.dh_n), ..Upstream::default() };
+    let got = run(network.shape.kind, &x, &parameters, &upstream)?;
+    let of = &got.layers[0];
+    let all = [&got.dx, &got.dh0, &of.dw_ih, &of.dw_hh].into_iter();
+    all.chain(&of.db_ih).chain(&of.db_hh).map(Tensor::to_f64).collect()
+}
+
 fn compare(
     shape: Shape,
     choice: Option<Choice>,
@@ -108,6 +121,28 @@ on_each_device! {
                     let dc_n = (kind == RecurrentKind::Lstm).then_some(&network.dc_n);
                     let upstream = Upstream { dy: Some(&network.dy), dh_n: Some(&network.dh_n), dc_n };
                     check(&network, &upstream, Some(Choice::Block))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Not even NaN, of x and of dy; whole packs and columns on their own, times that are rows and rows that are times.
+    fn what_lies_behind_lengths_does_not_matter(device: &Device) -> Result<()> {
+        let hopper = device.info().is_none_or(|info| info.arch == (9, 0));
+        let of_all = [Choice::Block, Choice::Persistent, Choice::Steps];
+        let of_hopper = [Choice::Streamed, Choice::StreamedWalk, Choice::Clustered];
+        for (i, extents) in [[7, 5, 8, 16], [6, 4, 3, 40]].into_iter().enumerate() {
+            for (kind, dtype) in KINDS.into_iter().flat_map(|kind| DTYPES.map(|dtype| (kind, dtype))) {
+                let shape = Shape { lengths: true, batch_first: i == 1, ..Shape::new(kind, dtype, extents) };
+                let network = Network::random(device, shape, 9)?;
+                let count = if !hopper { 0 } else if dtype == DType::F32 { 1 } else { of_hopper.len() };
+                let ways = of_all.into_iter().chain(of_hopper.into_iter().take(count));
+                for choice in ways {
+                    let want = gradients_with_behind(&network, choice, 0.0)?;
+                    assert!(want.iter().flatten().all(|value| value.is_finite()), "{shape:?} {choice:?}");
+                    let got = gradients_with_behind(&network, choice, f32::NAN)?;
+                    assert_eq!(got, want, "{shape:?} {choice:?}");
                 }
             }
         }

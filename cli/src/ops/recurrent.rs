@@ -52,8 +52,7 @@ const W_IH: TensorSpec =
 const W_HH: TensorSpec = tensor("w_hh", "x's type", "[G·H, H]", "the weight of h");
 const B_IH: TensorSpec = optional("b_ih", "x's type", "[G·H]", "the bias of x's product");
 const B_HH: TensorSpec = optional("b_hh", "x's type", "[G·H]", "the bias of h's product");
-const LENGTHS: TensorSpec =
-    optional("lengths", "i32", "[B]", "the steps of each row; T where absent; x behind them must be finite");
+const LENGTHS: TensorSpec = optional("lengths", "i32", "[B]", "the steps of each row; T where absent");
 const H0: TensorSpec = optional(
     "h0",
     "x's type",

@@ -172,6 +172,53 @@ pub unsafe fn cells<T: Float>(
     }
 }
 
+/// Units of a row at a time.
+struct Spot {
+    time: u32,
+    row: u32,
+    unit: u32,
+    inside: bool,
+}
+
+impl Spot {
+    /// Of a thread for each `WIDTH` units of each row, along y the times from `first` on.
+    #[inline(always)]
+    fn of_thread<const WIDTH: usize>(p: &Walk, first: u32) -> Spot {
+        let index = thread::index_1d();
+        let inside = index < u64::from(p.batch) * u64::from(p.units.value());
+        let (row, group) = p.units.div_rem(if inside { index as u32 } else { 0 });
+        Spot { time: first + thread::block_idx_y(), row, unit: group * WIDTH as u32, inside }
+    }
+}
+
+/// x of the times within each row's length, and zeros behind: `to[time, batch, hidden]`, of as many columns as `p` has units. What multiplies zeros by x wants it,
+/// which behind the lengths may be anything.
+///
+/// # Safety
+/// `to` contiguous, x as `p` says y is, both aligned to `WIDTH` elements, a length for each row; the grid as that of [`previous()`](fn@previous).
+#[kernel(
+    family = "recurrent",
+    types = [f32, f16, bf16],
+    instances = [{ WIDTH: 1; threads: 256 }, { WIDTH: 4; threads: 256 }],
+)]
+pub unsafe fn within_lengths<T: Float, const WIDTH: usize>(
+    x: Global<T>,
+    lengths: Global<i32>,
+    to: GlobalMut<T>,
+    p: Walk,
+    first: u32,
+) {
+    let Spot { time, row, unit, inside } = Spot::of_thread::<WIDTH>(&p, first);
+    // SAFETY: the caller's contract.
+    unsafe {
+        let length = lengths.get_bits_if(inside, row as usize, 0) as i32;
+        let from = i64::from(time) * p.y_time + i64::from(row) * p.y_row + i64::from(unit);
+        let values = load::<T, WIDTH>(x, inside && (time as i32) < length, from as usize);
+        let of_row = time as usize * p.batch as usize + row as usize;
+        store::<T, WIDTH>(to, inside, of_row * p.hidden as usize + unit as usize, values);
+    }
+}
+
 /// The h that each step began with, `before[time, batch, hidden]`: y of the step before, or h0.
 ///
 /// # Safety
@@ -190,11 +237,7 @@ pub unsafe fn previous<T: Float, const WIDTH: usize>(
     p: Walk,
     first: u32,
 ) {
-    let index = thread::index_1d();
-    let inside = index < u64::from(p.batch) * u64::from(p.units.value());
-    let time = first + thread::block_idx_y();
-    let (row, group) = p.units.div_rem(if inside { index as u32 } else { 0 });
-    let unit = group * WIDTH as u32;
+    let Spot { time, row, unit, inside } = Spot::of_thread::<WIDTH>(&p, first);
     // SAFETY: the caller's contract.
     unsafe {
         let bits = lengths.get_bits_if(inside && p.has & has::LENGTHS != 0, row as usize, p.steps);

@@ -185,7 +185,9 @@ fn typed<T: Number>(
         (Some(_), Some(same)) if is_lstm => Some(own(same.clone())?),
         _ => Some(of_bias(usize::from(!is_lstm), &dgh)?),
     };
-    let dw_ih = weight(&dgx, &layer.rows()?)?;
+    // Behind the lengths dgx is 0, and x anything.
+    let x = layer.lengths.map_or_else(|| layer.rows(), |lengths| rows_within::<T>(layer, lengths))?;
+    let dw_ih = weight(&dgx, &x)?;
     let [first, last] = starts.of_steps.map(|step| step * batch);
     let dw_hh = weight(&dgh.narrow(0, first, last - first)?, &starts.rows)?;
     let weights = LayerGradients { dw_ih, dw_hh, db_ih, db_hh };
@@ -244,9 +246,9 @@ fn rows_of_units(dy: &Tensor) -> Result<Tensor> {
     if together { Ok(dy.clone()) } else { dense(dy) }
 }
 
-/// With so many units a thread.
-fn walk(layer: &Layer, y: Option<&Tensor>, has: u32, width: usize) -> Result<Walk> {
-    let [steps, batch, hidden] = layer.extents();
+/// With so many units, `width` of them a thread.
+fn walk(layer: &Layer, y: Option<&Tensor>, has: u32, (hidden, width): (usize, usize)) -> Result<Walk> {
+    let [steps, batch, _] = layer.extents();
     let has = has | if layer.lengths.is_some() { has::LENGTHS } else { 0 };
     Ok(Walk {
         units: Divisor::new((hidden / width) as u32).expect("units are between 1 and 2^30"),
@@ -301,25 +303,59 @@ fn previous<T: Number>(layer: &Layer, y: &Tensor) -> Result<Tensor> {
     let y = rows_of_units(y)?;
     let h0 = layer.h0.map(dense).transpose()?;
     let aligned = |tensor: &Tensor| tensor.address().is_multiple_of(4 * tensor.dtype().size() as u64);
-    let together = hidden.is_multiple_of(4)
-        && aligned(&y)
-        && h0.as_ref().is_none_or(aligned)
-        && y.strides()[..2].iter().all(|stride| stride.unsigned_abs().is_multiple_of(4));
+    let together = fours_together(&y) && h0.as_ref().is_none_or(aligned);
     let kernel = &kernels::previous::kernels::<T>()[usize::from(together)];
     let width = kernel.constant("WIDTH");
-    let p = walk(layer, Some(&y), if h0.is_some() { has::H } else { 0 }, width)?;
-    let blocks = ((batch * hidden / width) as u64).div_ceil(kernel.bounds.threads.into());
-    let mut first = 0;
-    while first < steps {
-        // Times along y, of which a grid has 65,535.
-        let grid = Grid::xyz(blocks, (steps - first).min(Grid::MAX_YZ as usize) as u64, 1)?;
-        let args =
-            (y.view::<T>()?, read(h0.as_ref())?, read(layer.lengths)?, before.view_mut()?, p, first as u32);
+    let p = walk(layer, Some(&y), if h0.is_some() { has::H } else { 0 }, (hidden, width))?;
+    over_times(layer, (hidden / width, kernel.bounds.threads), |grid, first| {
+        let args = (y.view::<T>()?, read(h0.as_ref())?, read(layer.lengths)?, before.view_mut()?, p, first);
         // SAFETY: tensors of the layer's extents, aligned where units go together, and threads for all units of each row and time.
-        unsafe { y.device().launch(kernel, grid, args)? };
-        first += Grid::MAX_YZ as usize;
-    }
+        unsafe { y.device().launch(kernel, grid, args) }
+    })?;
     Ok(before)
+}
+
+/// x `[T·B, I]`, with zeros behind the lengths.
+fn rows_within<T: Number>(layer: &Layer, lengths: &Tensor) -> Result<Tensor> {
+    let ([steps, batch, _], x) = (layer.extents(), rows_of_units(layer.x)?);
+    let columns = x.shape()[2];
+    let rows = Tensor::uninit(x.device(), x.dtype(), &[steps * batch, columns])?;
+    if rows.is_empty() {
+        return Ok(rows);
+    }
+    let together = fours_together(&x);
+    let kernel = &kernels::within_lengths::kernels::<T>()[usize::from(together)];
+    let width = kernel.constant("WIDTH");
+    let p = walk(layer, Some(&x), 0, (columns, width))?;
+    over_times(layer, (columns / width, kernel.bounds.threads), |grid, first| {
+        let args = (x.view::<T>()?, lengths.view()?, rows.view_mut()?, p, first);
+        // SAFETY: as in `previous`.
+        unsafe { x.device().launch(kernel, grid, args) }
+    })?;
+    Ok(rows)
+}
+
+/// Whether four neighbours of `[T, B, ..]` lie together, from a multiple of their size on.
+fn fours_together(tensor: &Tensor) -> bool {
+    tensor.shape()[2].is_multiple_of(4)
+        && tensor.address().is_multiple_of(4 * tensor.dtype().size() as u64)
+        && tensor.strides()[..2].iter().all(|stride| stride.unsigned_abs().is_multiple_of(4))
+}
+
+/// Launches grids with a thread for each of so many groups of units of each row, in blocks of so many, and the times from the given one on along y.
+fn over_times(
+    layer: &Layer,
+    (groups, threads): (usize, u32),
+    launch: impl Fn(Grid, u32) -> Result<()>,
+) -> Result<()> {
+    let [steps, batch, _] = layer.extents();
+    let blocks = ((batch * groups) as u64).div_ceil(threads.into());
+    // A grid has 65,535 along y.
+    for first in (0..steps).step_by(Grid::MAX_YZ as usize) {
+        let times = (steps - first).min(Grid::MAX_YZ as usize);
+        launch(Grid::xyz(blocks, times as u64, 1)?, first as u32)?;
+    }
+    Ok(())
 }
 
 /// Writes the c that each step began with into `before`, `[T, B, H]`, contiguous.
@@ -329,7 +365,7 @@ pub fn cells_into<T: Number>(layer: &Layer, gx: &Tensor, gh: &Tensor, before: &T
     }
     let [_, batch, hidden] = layer.extents();
     let c0 = layer.c0.map(dense).transpose()?;
-    let p = walk(layer, None, if c0.is_some() { has::C } else { 0 }, 1)?;
+    let p = walk(layer, None, if c0.is_some() { has::C } else { 0 }, (hidden, 1))?;
     let kernel = &kernels::cells::kernels::<T>()[0];
     let grid = Grid::covering((batch * hidden) as u64, kernel.bounds.threads.into())?;
     let args =

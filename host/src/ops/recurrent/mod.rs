@@ -118,8 +118,7 @@ pub struct Recurrent<'a, D = Tensor> {
     pub h0: Option<&'a D>,
     /// The initial c of an LSTM, likewise.
     pub c0: Option<&'a D>,
-    /// The steps of each row of the batch, `[B]` of i32 in 0..=T; T of each where absent. x behind them gives nothing, but the gradient of `w_ih`
-    /// multiplies it by 0: it must be finite.
+    /// The steps of each row of the batch, `[B]` of i32 in 0..=T; T of each where absent. x and dy behind them give nothing, whatever they are.
     pub lengths: Option<&'a D>,
     /// Operands in f32 of the products of all steps may be rounded to tf32, as by [`Matmul::tf32`](super::Matmul::tf32), for the sake of
     /// speed; what is multiplied at each step is not. For f32 alone.

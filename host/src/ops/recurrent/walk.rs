@@ -19,6 +19,7 @@ pub trait Number:
     + kernels::gates_backward::Instances
     + kernels::cells::Instances
     + kernels::previous::Instances
+    + kernels::within_lengths::Instances
 {
 }
 impl<T> Number for T where
@@ -28,6 +29,7 @@ impl<T> Number for T where
         + kernels::gates_backward::Instances
         + kernels::cells::Instances
         + kernels::previous::Instances
+        + kernels::within_lengths::Instances
 {
 }
 
