@@ -206,6 +206,13 @@ fn explain_tells_the_kernel_and_what_is_copied() {
     assert!(text.contains(" long_row ") && text.contains("; 1 row a block, which may start"), "{text}");
     let output = warpwright(["explain", "matmul", "1", "2"]);
     assert_eq!((output.status.code(), stderr(&output).lines().count()), (Some(2), 1));
+    for rate in ["0", "-1", "inf", "nan", "fast"] {
+        let args =
+            ["explain", "permute", "--shape", "4,5", "--dims", "1,0", "--device", "cpu", "--rate", rate];
+        let output = warpwright(args);
+        assert_eq!((output.status.code(), stderr(&output).lines().count()), (Some(2), 1));
+        assert!(stderr(&output).contains("must be a positive number"), "{}", stderr(&output));
+    }
     let most = usize::MAX.to_string();
     let output = warpwright(["explain", "gru", "10", &most, "5", &most, "--device", "cpu"]);
     assert_eq!((output.status.code(), stderr(&output).lines().count()), (Some(1), 1), "{}", stderr(&output));

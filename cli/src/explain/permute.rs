@@ -24,7 +24,7 @@ pub struct Args {
     #[arg(long, value_name = "TYPE", value_parser = dtype)]
     to: Option<DType>,
     /// What the GPU copies in a second, for the expected time
-    #[arg(long, value_name = "GB/S", default_value_t = RATE)]
+    #[arg(long, value_name = "GB/S", default_value_t = RATE, value_parser = rate, allow_negative_numbers = true)]
     rate: f64,
     #[command(flatten)]
     device: DeviceArgs,
@@ -48,6 +48,13 @@ const DTYPES: [DType; 12] = [
 fn dtype(name: &str) -> Result<DType, String> {
     let known = || DTYPES.map(DType::name).join(", ");
     DTYPES.into_iter().find(|dtype| dtype.name() == name).ok_or_else(|| format!("known are {}", known()))
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate > 0.0 && rate.is_finite() => Ok(rate),
+        _ => Err("it must be a positive number".to_owned()),
+    }
 }
 
 pub fn run(args: &Args) -> Result<(), CliError> {
