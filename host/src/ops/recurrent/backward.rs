@@ -185,9 +185,7 @@ fn typed<T: Number>(
         (Some(_), Some(same)) if is_lstm => Some(own(same.clone())?),
         _ => Some(of_bias(usize::from(!is_lstm), &dgh)?),
     };
-    // Behind the lengths dgx is 0, and x anything.
-    let x = layer.lengths.map_or_else(|| layer.rows(), |lengths| rows_within::<T>(layer, lengths))?;
-    let dw_ih = weight(&dgx, &x)?;
+    let dw_ih = weight(&dgx, &layer.rows()?)?;
     let [first, last] = starts.of_steps.map(|step| step * batch);
     let dw_hh = weight(&dgh.narrow(0, first, last - first)?, &starts.rows)?;
     let weights = LayerGradients { dw_ih, dw_hh, db_ih, db_hh };
@@ -246,20 +244,24 @@ fn rows_of_units(dy: &Tensor) -> Result<Tensor> {
     if together { Ok(dy.clone()) } else { dense(dy) }
 }
 
-/// With so many units, `width` of them a thread.
-fn walk(layer: &Layer, y: Option<&Tensor>, has: u32, (hidden, width): (usize, usize)) -> Result<Walk> {
-    let [steps, batch, _] = layer.extents();
-    let has = has | if layer.lengths.is_some() { has::LENGTHS } else { 0 };
-    Ok(Walk {
-        units: Divisor::new((hidden / width) as u32).expect("units are between 1 and 2^30"),
+/// Over `[T, B, units]` from the first time to the last, with `width` units a thread; rows and times of y as far apart as they are.
+fn walk_over([steps, batch, units]: [usize; 3], y: Option<&Tensor>, width: usize) -> Walk {
+    Walk {
+        units: Divisor::new((units / width) as u32).expect("units are between 1 and 2^30"),
         steps: steps as u32,
         batch: batch as u32,
-        hidden: hidden as u32,
-        reverse: u32::from(layer.reverse),
-        has,
+        hidden: units as u32,
+        reverse: 0,
+        has: 0,
         y_time: y.map_or(0, |y| y.strides()[0] as i64),
         y_row: y.map_or(0, |y| y.strides()[1] as i64),
-    })
+    }
+}
+
+/// Over a layer.
+fn walk(layer: &Layer, y: Option<&Tensor>, has: u32, width: usize) -> Walk {
+    let has = has | if layer.lengths.is_some() { has::LENGTHS } else { 0 };
+    Walk { reverse: u32::from(layer.reverse), has, ..walk_over(layer.extents(), y, width) }
 }
 
 /// The h that steps began with.
@@ -306,8 +308,8 @@ fn previous<T: Number>(layer: &Layer, y: &Tensor) -> Result<Tensor> {
     let together = fours_together(&y) && h0.as_ref().is_none_or(aligned);
     let kernel = &kernels::previous::kernels::<T>()[usize::from(together)];
     let width = kernel.constant("WIDTH");
-    let p = walk(layer, Some(&y), if h0.is_some() { has::H } else { 0 }, (hidden, width))?;
-    over_times(layer, (hidden / width, kernel.bounds.threads), |grid, first| {
+    let p = walk(layer, Some(&y), if h0.is_some() { has::H } else { 0 }, width);
+    over_times(layer.extents(), (hidden / width, kernel.bounds.threads), |grid, first| {
         let args = (y.view::<T>()?, read(h0.as_ref())?, read(layer.lengths)?, before.view_mut()?, p, first);
         // SAFETY: tensors of the layer's extents, aligned where units go together, and threads for all units of each row and time.
         unsafe { y.device().launch(kernel, grid, args) }
@@ -315,24 +317,27 @@ fn previous<T: Number>(layer: &Layer, y: &Tensor) -> Result<Tensor> {
     Ok(before)
 }
 
-/// x `[T·B, I]`, with zeros behind the lengths.
-fn rows_within<T: Number>(layer: &Layer, lengths: &Tensor) -> Result<Tensor> {
-    let ([steps, batch, _], x) = (layer.extents(), rows_of_units(layer.x)?);
-    let columns = x.shape()[2];
-    let rows = Tensor::uninit(x.device(), x.dtype(), &[steps * batch, columns])?;
-    if rows.is_empty() {
-        return Ok(rows);
+/// x `[T, B, I]` with zeros behind the lengths: there gradients are 0, and x anything, by which the product for w_ih multiplies them.
+pub fn within_lengths(x: &Tensor, lengths: &Tensor) -> Result<Tensor> {
+    with_float!(x.dtype(), T => within::<T>(x, lengths))
+}
+
+fn within<T: Number>(x: &Tensor, lengths: &Tensor) -> Result<Tensor> {
+    let to = Tensor::uninit(x.device(), x.dtype(), x.shape())?;
+    if to.is_empty() {
+        return Ok(to);
     }
-    let together = fours_together(&x);
-    let kernel = &kernels::within_lengths::kernels::<T>()[usize::from(together)];
+    let x = rows_of_units(x)?;
+    let extents @ [_, _, columns] = [0, 1, 2].map(|dim| x.shape()[dim]);
+    let kernel = &kernels::within_lengths::kernels::<T>()[usize::from(fours_together(&x))];
     let width = kernel.constant("WIDTH");
-    let p = walk(layer, Some(&x), 0, (columns, width))?;
-    over_times(layer, (columns / width, kernel.bounds.threads), |grid, first| {
-        let args = (x.view::<T>()?, lengths.view()?, rows.view_mut()?, p, first);
-        // SAFETY: as in `previous`.
+    let p = walk_over(extents, Some(&x), width);
+    over_times(extents, (columns / width, kernel.bounds.threads), |grid, first| {
+        let args = (x.view::<T>()?, lengths.view()?, to.view_mut()?, p, first);
+        // SAFETY: as in `previous`; a length for each row.
         unsafe { x.device().launch(kernel, grid, args) }
     })?;
-    Ok(rows)
+    Ok(to)
 }
 
 /// Whether four neighbours of `[T, B, ..]` lie together, from a multiple of their size on.
@@ -344,11 +349,10 @@ fn fours_together(tensor: &Tensor) -> bool {
 
 /// Launches grids with a thread for each of so many groups of units of each row, in blocks of so many, and the times from the given one on along y.
 fn over_times(
-    layer: &Layer,
+    [steps, batch, _]: [usize; 3],
     (groups, threads): (usize, u32),
     launch: impl Fn(Grid, u32) -> Result<()>,
 ) -> Result<()> {
-    let [steps, batch, _] = layer.extents();
     let blocks = ((batch * groups) as u64).div_ceil(threads.into());
     // A grid has 65,535 along y.
     for first in (0..steps).step_by(Grid::MAX_YZ as usize) {
@@ -365,7 +369,7 @@ pub fn cells_into<T: Number>(layer: &Layer, gx: &Tensor, gh: &Tensor, before: &T
     }
     let [_, batch, hidden] = layer.extents();
     let c0 = layer.c0.map(dense).transpose()?;
-    let p = walk(layer, None, if c0.is_some() { has::C } else { 0 }, (hidden, 1))?;
+    let p = walk(layer, None, if c0.is_some() { has::C } else { 0 }, 1);
     let kernel = &kernels::cells::kernels::<T>()[0];
     let grid = Grid::covering((batch * hidden) as u64, kernel.bounds.threads.into())?;
     let args =

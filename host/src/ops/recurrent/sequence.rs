@@ -410,10 +410,14 @@ fn gradients(
     let mut dy = upstream.dy.map(|dy| turned(&adopted(dy, "dy")?)).transpose()?;
     let dh0 = uninit(&problem.state)?;
     let dc0 = if kind == Kind::Lstm { Some(uninit(&problem.state)?) } else { None };
+    // What goes into other layers is 0 behind the lengths.
+    let first_x =
+        here.lengths.as_ref().map(|lengths| backward::within_lengths(&here.x, lengths)).transpose()?;
+    let first_x = first_x.as_ref().unwrap_or(&here.x);
     let mut layers = Vec::new();
     let mut dx = None;
     for layer in (0..problem.layers).rev() {
-        let x = if layer == 0 { &here.x } else { &inner[layer - 1] };
+        let x = if layer == 0 { first_x } else { &inner[layer - 1] };
         let y = inner.get(layer).unwrap_or(&y);
         let mut sum = None;
         for direction in (0..problem.directions).rev() {
