@@ -4,6 +4,8 @@
 mod product;
 
 use product::{tolerance, uniform};
+use std::collections::BTreeSet;
+use warpwright::ops::matmul::Choice;
 use warpwright::ops::{self, Matmul, MatmulGradients};
 use warpwright::{DType, Desc, Device, Result, Tensor, reference};
 use warpwright_tests::{
@@ -157,17 +159,33 @@ on_each_device! {
         Ok(())
     }
 
-    /// As decoding has them: one row to sixteen, and one more.
+    /// As decoding has them: one row to sixteen, and one more; by whatever the model takes, and by each instance of `thin`.
     fn few_rows_are_right(device: &Device) -> Result<()> {
         let mut random = Random::new(91);
+        let shapes = [
+            (1, 16, 32), (3, 40, 1048), (8, 17, 264), (9, 33, 72), (16, 50, 2048), (17, 48, 136),
+            (2, 24, 4104), (5, 20, 2040), (1, 17, 8712), (12, 24, 8712), (10, 3810, 264),
+        ];
         for dtype in [DType::F16, DType::BF16] {
-            for (m, n, k) in [(1, 16, 32), (3, 40, 1048), (8, 17, 264), (9, 33, 72), (16, 50, 2048), (17, 48, 136)] {
+            let mut instances = BTreeSet::new();
+            for (m, n, k) in shapes {
                 let a = matrix(device, dtype, [m, k], false, &mut random)?;
                 let b = matrix(device, dtype, [k, n], true, &mut random)?;
                 let c = uniform(device, dtype, &[n], &mut random)?;
                 let parameters = Matmul { transpose_b: true, alpha: -1.5, c: Some(&c), ..Default::default() };
                 check(&a, &b, &parameters, "few rows")?;
+                let want = reference::matmul(&a, &b, &parameters)?;
+                for plan in ops::matmul::candidates(&a, &b, &parameters)? {
+                    let Choice::Thin { index } = plan.choice else { continue };
+                    instances.insert(index);
+                    let y = poisoned(device, dtype, &[m, n], POISON)?;
+                    ops::matmul::matmul_into_by(plan.choice, &a, &b, &parameters, &y)?;
+                    let allowed = |i: usize| tolerance(dtype, k, 1.5, want[i]);
+                    assert_within(&y.to_f64()?, &want, allowed, format!("{m}x{n}x{k} {dtype} {plan}"));
+                }
             }
+            // Wide blocks are taken for as many columns as a GPU has multiprocessors for; the checker plans for 132 of them.
+            assert!(instances.len() >= if device.is_cuda() { 5 } else { 6 }, "{instances:?}");
         }
         Ok(())
     }

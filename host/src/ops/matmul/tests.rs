@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::launch::Grid;
 use crate::tensor::{Desc, Tensor};
 use cuda_std::{Float, bf16, f16};
-use kernels_gpu::matmul::{Matrix, tensor_cores};
+use kernels_gpu::matmul::{Matrix, tensor_cores, thin};
 use kernels_gpu::probe::{BOX, boxes};
 
 const TARGET: Target = Target { sms: 132, shared_bytes: 228 << 10, warpgroups: false, fast_tf32: true };
@@ -74,10 +74,24 @@ fn rows_of_a_batch_are_rows_of_one_product_as_long_as_kernels_count_them() {
 
 #[test]
 fn few_rows_take_the_kernel_that_reads_b_once() {
-    for (m, index) in [(1, 0), (8, 0), (9, 2), (16, 2)] {
-        assert_eq!(plan([m, 4096, 4096], DType::F16).choice, Choice::Thin { index }, "{m}");
+    let cases = [
+        ([1, 4096, 4096], [1, 1, 6]),
+        ([8, 4096, 4096], [1, 1, 6]),
+        ([8, 2048, 2048], [1, 1, 8]),
+        ([8, 50304, 768], [1, 1, 3]),
+        ([8, 4096, 14336], [1, 1, 3]),
+        ([9, 4096, 4096], [2, 2, 8]),
+        ([16, 4096, 4096], [2, 2, 8]),
+        // Wide blocks would be few, would leave most of a second wave empty, or have very many terms.
+        ([16, 1024, 4096], [2, 1, 4]),
+        ([16, 6144, 2048], [2, 1, 4]),
+        ([16, 4096, 14336], [2, 1, 3]),
+    ];
+    for (shape, instance) in cases {
+        let Choice::Thin { index } = plan(shape, DType::F16).choice else { panic!("{shape:?}") };
+        let kernel = &thin::kernels::<f16>()[index];
+        assert_eq!(["FRAGMENTS", "GROUPS", "DEPTH"].map(|name| kernel.constant(name)), instance, "{shape:?}");
     }
-    assert_eq!(plan([16, 1024, 4096], DType::F16).choice, Choice::Thin { index: 1 }, "few columns");
     assert!(matches!(plan([17, 4096, 4096], DType::F16).choice, Choice::TensorCores { .. }));
     assert!(matches!(plan([1, 4096, 4096], DType::F32).choice, Choice::Tf32Cores { .. }));
     // It reads whole packs along k.

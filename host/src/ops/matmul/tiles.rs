@@ -193,18 +193,32 @@ fn of_consumers<A>(
     }
 }
 
+/// Steps of `thin` from which on fewer loads in flight are better: more than 8192 terms.
+const MANY_STEPS: usize = 33;
+
 /// That of `thin`, for few rows along k, of whole packs.
 fn thin_tile(request: &Request, target: Target) -> Option<Tile> {
-    let fragments = request.m.div_ceil(kernels::THIN_ROWS as usize);
-    // Wide blocks where they are nearly as many as multiprocessors: with 1024 columns they take 7 % longer, with 4096 3 % less.
-    let wide = request.n.div_ceil(2 * kernels::THIN_COLS as usize) * 10 >= target.sms as usize * 9;
-    let groups = if fragments == 2 && wide { 2 } else { 1 };
+    let fragments = request.m.div_ceil(kernels::THIN_ROWS as usize).max(1);
+    let steps = request.k.div_ceil(kernels::THIN_STEP as usize);
+    // Wide blocks where they fill nine tenths of their waves, and terms are not so many that it matters less how often a is read.
+    let (blocks, sms) = (request.n.div_ceil(2 * kernels::THIN_COLS as usize), target.sms as usize);
+    let wide = fragments == 2 && steps < MANY_STEPS && blocks * 10 >= blocks.div_ceil(sms) * sms * 9;
+    // So that nothing is loaded in vain, nor all at once.
+    let depth = match (fragments, steps) {
+        (2, _) if wide => 8,
+        (_, MANY_STEPS..) => 3,
+        (2, _) => 4,
+        (_, ..=3) => 3,
+        (_, 7 | 8) => 8,
+        _ => 6,
+    };
+    let groups = 1 + usize::from(wide);
     let mut instances = kernels::thin::kernels::<half::bf16>().iter().enumerate();
-    let of = |kernel: &Kernel<_>| [kernel.constant("FRAGMENTS"), kernel.constant("GROUPS")];
-    let (index, kernel) = instances.find(|(_, kernel)| of(kernel) == [fragments.max(1), groups])?;
+    let of = |kernel: &Kernel<_>| ["FRAGMENTS", "GROUPS", "DEPTH"].map(|name| kernel.constant(name));
+    let (index, kernel) = instances.find(|(_, kernel)| of(kernel) == [fragments, groups, depth])?;
     Some(Tile {
         choice: Choice::Thin { index },
-        rows: kernels::THIN_ROWS * fragments.max(1) as u32,
+        rows: kernels::THIN_ROWS * fragments as u32,
         cols: kernels::THIN_COLS * groups as u32,
         shared_bytes: 0,
         resident: kernel.bounds.min_blocks,
