@@ -57,16 +57,20 @@ pub fn save<'a, N: Into<String>>(
     let path = path.as_ref();
     let mut held = BTreeMap::new();
     for (name, tensor) in tensors {
-        held.insert(name.into(), (tensor, tensor.to_bytes()?));
+        let got = tensor.dtype();
+        let dtype = to_file(got).ok_or_else(|| {
+            let required = format!("of a file, one of {}", known());
+            Error::DType { op: "save", arg: "tensor", required, got }
+        })?;
+        held.insert(name.into(), (dtype, tensor, tensor.to_bytes()?));
     }
     let failed = |error: SafeTensorError| match error {
         SafeTensorError::IoError(source) => io_error(path, "write", source),
         other => Error::Format { path: path.into(), reason: other.to_string() },
     };
     let mut views = Vec::new();
-    for (name, (tensor, bytes)) in &held {
-        let view =
-            TensorView::new(to_file(tensor.dtype()), tensor.shape().to_vec(), bytes).map_err(failed)?;
+    for (name, (dtype, tensor, bytes)) in &held {
+        let view = TensorView::new(*dtype, tensor.shape().to_vec(), bytes).map_err(failed)?;
         views.push((name.as_str(), view));
     }
     let notes: HashMap<String, String> = metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
@@ -130,7 +134,7 @@ fn io_error(path: &Path, action: &'static str, source: std::io::Error) -> Error 
 }
 
 /// The types of tensors, as files name them.
-const DTYPES: [(Dtype, DType); 12] = [
+const DTYPES: [(Dtype, DType); 16] = [
     (Dtype::F32, DType::F32),
     (Dtype::F16, DType::F16),
     (Dtype::BF16, DType::BF16),
@@ -138,7 +142,11 @@ const DTYPES: [(Dtype, DType); 12] = [
     (Dtype::BOOL, DType::Bool),
     (Dtype::U8, DType::U8),
     (Dtype::I8, DType::I8),
+    (Dtype::F8_E4M3, DType::F8E4M3),
+    (Dtype::F8_E5M2, DType::F8E5M2),
+    (Dtype::F8_E8M0, DType::F8E8M0),
     (Dtype::I16, DType::I16),
+    (Dtype::U16, DType::U16),
     (Dtype::I32, DType::I32),
     (Dtype::U32, DType::U32),
     (Dtype::I64, DType::I64),
@@ -154,9 +162,8 @@ fn known() -> String {
     DTYPES.map(|(named, _)| named.to_string()).join(", ")
 }
 
-fn to_file(dtype: DType) -> Dtype {
-    let found = DTYPES.into_iter().find_map(|(named, ours)| (ours == dtype).then_some(named));
-    found.expect("every type of a tensor has a name in files")
+fn to_file(dtype: DType) -> Option<Dtype> {
+    DTYPES.into_iter().find_map(|(named, ours)| (ours == dtype).then_some(named))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use warpwright::{DType, Device, Result, Tensor, reference};
 use warpwright_tests::{POISON, Random, assert_same, on_each_device, poisoned};
 
 /// One type of each size.
-const SIZES: [DType; 4] = [DType::U8, DType::I16, DType::F32, DType::I64];
+const SIZES: [DType; 5] = [DType::U8, DType::I16, DType::F32, DType::I64, DType::C128];
 
 /// A tensor of random bits.
 fn random(device: &Device, dtype: DType, shape: &[usize], seed: u64) -> Result<Tensor> {
@@ -185,7 +185,7 @@ on_each_device! {
             }
             let mut dims: Vec<isize> = (0..rank as isize).collect();
             (1..rank).for_each(|i| dims.swap(i, random_of.below(i as u64 + 1) as usize));
-            let dtype = SIZES[random_of.below(4) as usize];
+            let dtype = SIZES[random_of.below(SIZES.len() as u64) as usize];
             check_plans(&random(device, dtype, &shape, seed)?, &dims, 4, random_of.below(9) as usize)?;
         }
         Ok(())

@@ -128,7 +128,8 @@ on_each_device! {
 
     fn square_matrices_turn_in_their_place(device: &Device) -> Result<()> {
         for n in [1usize, 2, 31, 32, 33, 64, 65, 100, 144] {
-            for (i, dtype) in [DType::U8, DType::I16, DType::F32, DType::F64].into_iter().enumerate() {
+            let sizes = [DType::U8, DType::I16, DType::F32, DType::F64, DType::C128];
+            for (i, dtype) in sizes.into_iter().enumerate() {
                 let words = Random::new(i as u64).words(3 * n * n * dtype.size().div_ceil(4));
                 let bytes: Vec<u8> =
                     words.iter().flat_map(|word| word.to_ne_bytes()).take(3 * n * n * dtype.size()).collect();

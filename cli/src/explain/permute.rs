@@ -30,24 +30,9 @@ pub struct Args {
     device: DeviceArgs,
 }
 
-const DTYPES: [DType; 12] = [
-    DType::F32,
-    DType::F16,
-    DType::BF16,
-    DType::F64,
-    DType::Bool,
-    DType::U8,
-    DType::I8,
-    DType::I16,
-    DType::I32,
-    DType::U32,
-    DType::I64,
-    DType::U64,
-];
-
 fn dtype(name: &str) -> Result<DType, String> {
-    let known = || DTYPES.map(DType::name).join(", ");
-    DTYPES.into_iter().find(|dtype| dtype.name() == name).ok_or_else(|| format!("known are {}", known()))
+    let known = || DType::ALL.map(DType::name).join(", ");
+    DType::ALL.into_iter().find(|dtype| dtype.name() == name).ok_or_else(|| format!("known are {}", known()))
 }
 
 fn rate(text: &str) -> Result<f64, String> {

@@ -4,7 +4,7 @@ use half::{bf16, f16};
 
 use super::Tensor;
 use crate::dtype::{DType, Element};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::shape::merge;
 use crate::storage::out_of_memory;
 
@@ -38,8 +38,15 @@ impl Tensor {
     /// The elements in row-major order, widened; integers beyond 2^53 are rounded.
     ///
     /// Waits and reports as [`Tensor::to_vec`].
+    ///
+    /// # Errors
+    /// [`DType`](Error::DType) for complex numbers.
     pub fn to_f64(&self) -> Result<Vec<f64>> {
-        let bytes = self.read_bytes("Tensor::to_f64")?;
+        let op = "Tensor::to_f64";
+        if let got @ (DType::C64 | DType::C128) = self.dtype() {
+            return Err(Error::DType { op, arg: "tensor", required: "a real one".to_owned(), got });
+        }
+        let bytes = self.read_bytes(op)?;
         fn widen<const N: usize>(bytes: &[u8], to_f64: impl Fn([u8; N]) -> f64) -> Vec<f64> {
             bytes.as_chunks().0.iter().map(|element| to_f64(*element)).collect()
         }
@@ -50,11 +57,21 @@ impl Tensor {
             DType::F64 => widen(&bytes, f64::from_ne_bytes),
             DType::Bool | DType::U8 => widen(&bytes, |[b]| b.into()),
             DType::I8 => widen(&bytes, |b| i8::from_ne_bytes(b).into()),
+            DType::F8E4M3 => widen(&bytes, |[b]| e4m3(b)),
+            DType::F8E5M2 => widen(&bytes, |[b]| f16::from_bits(u16::from(b) << 8).into()),
+            DType::F8E8M0 => {
+                widen(
+                    &bytes,
+                    |[b]| if b == u8::MAX { f64::NAN } else { f64::from(i16::from(b) - 127).exp2() },
+                )
+            }
             DType::I16 => widen(&bytes, |b| i16::from_ne_bytes(b).into()),
+            DType::U16 => widen(&bytes, |b| u16::from_ne_bytes(b).into()),
             DType::I32 => widen(&bytes, |b| i32::from_ne_bytes(b).into()),
             DType::U32 => widen(&bytes, |b| u32::from_ne_bytes(b).into()),
             DType::I64 => widen(&bytes, |b| i64::from_ne_bytes(b) as f64),
             DType::U64 => widen(&bytes, |b| u64::from_ne_bytes(b) as f64),
+            DType::C64 | DType::C128 => unreachable!("refused above"),
         })
     }
 
@@ -109,6 +126,17 @@ impl Tensor {
                 .fold(first, |at, dim| at.wrapping_add_signed((index[dim] * size) as isize * strides[dim]));
         }
     }
+}
+
+/// The value of a byte of [`DType::F8E4M3`].
+fn e4m3(byte: u8) -> f64 {
+    let (exponent, mantissa) = (i32::from(byte >> 3 & 15), f64::from(byte & 7));
+    let size = match (exponent, byte & 7) {
+        (15, 7) => f64::NAN,
+        (0, _) => mantissa * (-9f64).exp2(),
+        _ => (8.0 + mantissa) * f64::from(exponent - 10).exp2(),
+    };
+    if byte & 0x80 == 0 { size } else { -size }
 }
 
 /// Bytes that are copied from a GPU sooner than a kernel is launched.

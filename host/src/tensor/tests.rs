@@ -346,3 +346,40 @@ proptest! {
         prop_assert!(range.start >= source.byte_range().start && range.end <= source.byte_range().end);
     }
 }
+
+#[test]
+fn small_floats_are_widened_and_complex_numbers_refused() {
+    let cpu = Device::cpu();
+    let bytes: Vec<u8> = (0..=u8::MAX).collect();
+    let of = |dtype| Tensor::from_bytes(&cpu, dtype, &[256], &bytes).unwrap().to_f64().unwrap();
+    let (e4m3, e5m2, e8m0) = (of(DType::F8E4M3), of(DType::F8E5M2), of(DType::F8E8M0));
+    for (byte, want) in [
+        (0x00, 0.0),
+        (0x01, 1.0 / 512.0),
+        (0x07, 7.0 / 512.0),
+        (0x08, 1.0 / 64.0),
+        (0x38, 1.0),
+        (0x39, 1.125),
+        (0x7e, 448.0),
+        (0xb8, -1.0),
+        (0xfe, -448.0),
+    ] {
+        assert_eq!(e4m3[byte], want, "{byte:#x}");
+    }
+    assert!(e4m3[0x7f].is_nan() && e4m3[0xff].is_nan() && e4m3[0x80].is_sign_negative());
+    for (byte, want) in
+        [(0x01, 2f64.powi(-16)), (0x3c, 1.0), (0x7b, 57344.0), (0x7c, f64::INFINITY), (0xbe, -1.5)]
+    {
+        assert_eq!(e5m2[byte], want, "{byte:#x}");
+    }
+    assert!((0x7d..=0x7f).all(|byte| e5m2[byte].is_nan()));
+    assert_eq!((e8m0[0], e8m0[127], e8m0[254]), (2f64.powi(-127), 1.0, 2f64.powi(127)));
+    assert!(e8m0[255].is_nan());
+    // Larger bytes are larger numbers, as far as they are positive.
+    assert!(e4m3[..0x7f].is_sorted() && e5m2[..0x7d].is_sorted() && e8m0[..255].is_sorted());
+
+    let x = Tensor::from_slice(&cpu, &[2], &[[1.0f32, -2.0], [0.5, 3.0]]).unwrap();
+    assert_eq!((x.dtype(), x.to_vec::<[f32; 2]>().unwrap()[1]), (DType::C64, [0.5, 3.0]));
+    let error = x.to_f64().unwrap_err().to_string();
+    assert_eq!(error, "Tensor::to_f64: `tensor` must have dtype a real one, got c64");
+}

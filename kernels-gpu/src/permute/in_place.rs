@@ -50,7 +50,7 @@ const _: () = assert!(size_of::<InPlace>() == 8 + 8 + 24);
 /// of each; shared memory has room for two tiles.
 #[kernel(
     family = "permute",
-    types = [u8, u16, u32, u64],
+    types = [u8, u16, u32, u64, Pack],
     instances = [{ PACKS: 0; threads: 256 }, { PACKS: 1; threads: 256 }],
 )]
 pub unsafe fn transpose_in_place<T: Unit, const PACKS: usize>(x: GlobalMut<T>, p: InPlace) {
@@ -80,7 +80,7 @@ pub unsafe fn transpose_in_place<T: Unit, const PACKS: usize>(x: GlobalMut<T>, p
                     if const { PACKS == 1 } {
                         tiles.set_pack(to, source.get_pack_if(true, from as usize, 0));
                     } else {
-                        tiles.set(to, x.get(from as usize));
+                        x.get(from as usize).stage(to);
                     }
                 }
                 piece += thread::block_dim_x();
@@ -99,11 +99,11 @@ pub unsafe fn transpose_in_place<T: Unit, const PACKS: usize>(x: GlobalMut<T>, p
                     if const { PACKS == 1 } {
                         let mut elements = [T::ZERO; 16];
                         for i in 0..const { T::PER_PACK } {
-                            elements[i] = tiles.get(from + i as u32 * side);
+                            elements[i] = T::staged(from + i as u32 * side);
                         }
                         x.set_pack_if(true, to as usize, T::pack(&elements));
                     } else {
-                        x.set(to as usize, tiles.get(from));
+                        x.set(to as usize, T::staged(from));
                     }
                 }
                 piece += thread::block_dim_x();

@@ -18,6 +18,12 @@ pub trait Unit: Copy + Send + Sync + 'static {
     /// It exists, and nothing writes it.
     unsafe fn staged(index: u32) -> Self;
 
+    /// Writes element `index` of the launch's dynamic shared memory.
+    ///
+    /// # Safety
+    /// It exists, and nothing else accesses it.
+    unsafe fn stage(self, index: u32);
+
     /// The first elements as a pack.
     fn pack(held: &[Self; 16]) -> Pack;
 
@@ -45,6 +51,12 @@ macro_rules! unit {
             unsafe fn staged(index: u32) -> Self {
                 // SAFETY: the caller's contract; the view ends behind the element.
                 unsafe { Shared::<$ty>::dynamic(0, index + 1).get(index) }
+            }
+            #[inline(always)]
+            #[track_caller]
+            unsafe fn stage(self, index: u32) {
+                // SAFETY: as above.
+                unsafe { Shared::<$ty>::dynamic(0, index + 1).set(index, self) }
             }
             #[inline(always)]
             fn pack(held: &[Self; 16]) -> Pack {
@@ -98,6 +110,12 @@ impl Unit for Pack {
     unsafe fn staged(index: u32) -> Self {
         // SAFETY: the caller's contract.
         unsafe { Shared::<u32>::dynamic(0, 4 * index + 4).get_pack(4 * index) }
+    }
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn stage(self, index: u32) {
+        // SAFETY: the caller's contract.
+        unsafe { Shared::<u32>::dynamic(0, 4 * index + 4).set_pack(4 * index, self) }
     }
     #[inline(always)]
     fn pack(held: &[Self; 16]) -> Pack {

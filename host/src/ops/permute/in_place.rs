@@ -1,8 +1,8 @@
 //! Square matrices transposed where they are. See [`transpose_in_place`].
 
-use cuda_std::GlobalMut;
 use cuda_std::divide::Divisor;
 use cuda_std::kernel::Kernel;
+use cuda_std::prelude::{GlobalMut, Pack};
 use kernels_gpu::permute::{InPlace, Unit, tile, tile_bytes, transpose_in_place as kernels};
 
 use crate::error::{Error, Result};
@@ -49,7 +49,8 @@ pub fn transpose_in_place(x: &Tensor) -> Result<()> {
         1 => run::<u8>(x, n),
         2 => run::<u16>(x, n),
         4 => run::<u32>(x, n),
-        _ => run::<u64>(x, n),
+        8 => run::<u64>(x, n),
+        _ => run::<Pack>(x, n),
     }
 }
 
