@@ -82,9 +82,10 @@ fn few_rows_take_the_kernel_that_reads_b_once() {
         ([8, 4096, 14336], [1, 1, 3]),
         ([9, 4096, 4096], [2, 2, 8]),
         ([16, 4096, 4096], [2, 2, 8]),
-        // Wide blocks would be few, would leave most of a second wave empty, or have very many terms.
+        // Wide blocks would be few, would leave most of a second wave empty, or have very few or many terms.
         ([16, 1024, 4096], [2, 1, 4]),
         ([16, 6144, 2048], [2, 1, 4]),
+        ([16, 50304, 768], [2, 1, 3]),
         ([16, 4096, 14336], [2, 1, 3]),
     ];
     for (shape, instance) in cases {

@@ -200,15 +200,17 @@ const MANY_STEPS: usize = 33;
 fn thin_tile(request: &Request, target: Target) -> Option<Tile> {
     let fragments = request.m.div_ceil(kernels::THIN_ROWS as usize).max(1);
     let steps = request.k.div_ceil(kernels::THIN_STEP as usize);
-    // Wide blocks where they fill nine tenths of their waves, and terms are not so many that it matters less how often a is read.
+    // Wide blocks where they fill nine tenths of their waves, and terms are neither so few that loads would be in vain nor so many that it
+    // matters less how often a is read.
     let (blocks, sms) = (request.n.div_ceil(2 * kernels::THIN_COLS as usize), target.sms as usize);
-    let wide = fragments == 2 && steps < MANY_STEPS && blocks * 10 >= blocks.div_ceil(sms) * sms * 9;
+    let wide =
+        fragments == 2 && (4..MANY_STEPS).contains(&steps) && blocks * 10 >= blocks.div_ceil(sms) * sms * 9;
     // So that nothing is loaded in vain, nor all at once.
     let depth = match (fragments, steps) {
         (2, _) if wide => 8,
         (_, MANY_STEPS..) => 3,
-        (2, _) => 4,
         (_, ..=3) => 3,
+        (2, _) => 4,
         (_, 7 | 8) => 8,
         _ => 6,
     };
