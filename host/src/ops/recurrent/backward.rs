@@ -29,7 +29,7 @@ pub struct Upward {
 pub struct Gradients {
     /// `[T, B, I]`.
     pub dx: Tensor,
-    /// `[B, H]`, of the initial states.
+    /// f32 `[B, H]`, of the initial states.
     pub dh: Tensor,
     pub dc: Option<Tensor>,
     pub weights: LayerGradients,
@@ -160,9 +160,6 @@ fn typed<T: Number>(
             Choice::Steps | Choice::Fused => step_by_step::<T>(layer, &walked)?,
         }
     }
-    let dh = ops::cast(&dh, dtype)?;
-    let dc = dc.map(|dc| ops::cast(&dc, dtype)).transpose()?;
-
     let flat_of = |tensor: &Tensor| tensor.reshape(&[steps * batch, rows]);
     let (dgx, dgh) = (flat_of(&dgx)?, flat_of(&dgh)?);
     let addend = sum.map(|sum| sum.reshape(&[steps * batch, layer.x.shape()[2]])).transpose()?;

@@ -318,5 +318,7 @@ fn cell_backward(
     let y = h0.unsqueeze(0)?;
     let upward = Upward { dy: None, dh: Some(here(dh, "dh")?), dc: maybe(dc, "dc")? };
     let back = backward::run(&layer, &Plan::steps("a cell is one step"), (&y, None), upward, None)?;
-    Ok(CellGradients { dx: back.dx.squeeze(0)?, dh: back.dh, dc: back.dc, weights: back.weights })
+    let rounded = |state: &Tensor| ops::cast(state, x.dtype());
+    let (dh, dc) = (rounded(&back.dh)?, back.dc.as_ref().map(rounded).transpose()?);
+    Ok(CellGradients { dx: back.dx.squeeze(0)?, dh, dc, weights: back.weights })
 }

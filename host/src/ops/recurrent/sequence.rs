@@ -8,8 +8,8 @@ use super::{Kind, LayerGradients, Recurrent, RecurrentWeights};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::launch::Grid;
-use crate::ops::masked_softmax::Described;
 use crate::ops::rows::uninit;
+use crate::ops::{self, masked_softmax::Described};
 use crate::tensor::{Desc, Tensor};
 use kernels_gpu::recurrent::check_lengths;
 
@@ -438,9 +438,9 @@ fn gradients(
             };
             let upward = Upward { dy: dy.as_ref().map(part).transpose()?, dh: own(&dh_n)?, dc: own(&dc_n)? };
             let back = backward::run(&of, &plan, (&part(y)?, kept.get(index)), upward, sum.as_ref())?;
-            state(&problem, &dh0, index)?.copy_from(&back.dh)?;
+            ops::cast_into(&back.dh, &state(&problem, &dh0, index)?)?;
             if let (Some(dc0), Some(dc)) = (own(&dc0)?, &back.dc) {
-                dc0.copy_from(dc)?;
+                ops::cast_into(dc, &dc0)?;
             }
             sum = Some(back.dx);
             layers.push(back.weights);
