@@ -83,7 +83,8 @@ impl<D> Default for Matmul<'_, D> {
 ///
 /// Products of f32 are as exact as f32 sums are, also on tensor cores, which take each number as two of tf32, or on Hopper as two of f16 that its row of a
 /// or column of b scales, a product being off by at most 2^-21 of it; sums are rounded every 32 or 64 terms. Numbers of less than 2^-27 of the largest in their row may be
-/// less exact there; sums to which that makes a difference are computed again by plain f32, as are those that are not finite. NaN and infinities are those of plain f32. With
+/// less exact there; sums to which that makes a difference are computed again by plain f32, as are those that are not finite. Of two tf32, numbers below 2^-115 keep what they
+/// have above 2^-136. NaN and infinities are those of plain f32. With
 /// [`Matmul::tf32`] operands are rounded to 11 bits where that is faster, and bits of a sum that do not fit are cut off, as tensor cores do
 /// it. The parts take as much memory as the operands for as long as the product, and operands to be rounded that do not lie along k as
 /// much as they have, since they are transposed; where there is none, other kernels serve.
