@@ -5,7 +5,7 @@ mod product;
 
 use product::{tolerance, uniform};
 use std::collections::BTreeSet;
-use warpwright::ops::matmul::Choice;
+use warpwright::ops::matmul::{Choice, Plan};
 use warpwright::ops::{self, Matmul, MatmulGradients};
 use warpwright::{DType, Desc, Device, Result, Tensor, reference};
 use warpwright_tests::{
@@ -15,7 +15,7 @@ use warpwright_tests::{
 /// Wants the product in the operands' type and, of 16-bit operands, in f32; twice the same bits.
 fn check(a: &Tensor, b: &Tensor, parameters: &Matmul, what: &str) -> Result<Tensor> {
     let want = reference::matmul(a, b, parameters)?;
-    let k = a.shape()[a.rank() - if parameters.transpose_a { 2 } else { 1 }];
+    let k = terms(a, parameters);
     let mut last = None;
     for out in [None, Some(DType::F32)] {
         let parameters = Matmul { out, ..*parameters };
@@ -23,14 +23,42 @@ fn check(a: &Tensor, b: &Tensor, parameters: &Matmul, what: &str) -> Result<Tens
         let y = poisoned(a.device(), shape.dtype(), shape.shape(), POISON)?;
         ops::matmul_into(a, b, &parameters, &y)?;
         let what = format!("{what}: {:?}·{:?} {:?}, out {}", a.desc(), b.desc(), parameters, y.dtype());
-        // Operands are within ±1, addends within ±2.
-        let scale = parameters.alpha.abs().max(1.0);
-        assert_within(&y.to_f64()?, &want, |i| tolerance(y.dtype(), k, scale, want[i]), &what);
+        assert_within(&y.to_f64()?, &want, |i| tolerance(y.dtype(), k, scale(&parameters), want[i]), &what);
         let again = ops::matmul(a, b, &parameters)?;
         assert_same(&again.to_bytes()?, &y.to_bytes()?, &what);
         last = last.or(Some(again));
     }
     Ok(last.expect("the operands' type comes first"))
+}
+
+/// Wants the product from each of the kernels that can serve and are wanted, whichever the model would take; which they were.
+fn check_each(
+    a: &Tensor,
+    b: &Tensor,
+    parameters: &Matmul,
+    wanted: impl Fn(&Plan) -> bool,
+) -> Result<Vec<Plan>> {
+    let want = reference::matmul(a, b, parameters)?;
+    let (shape, k) = (ops::matmul_shape(a, b, parameters)?, terms(a, parameters));
+    let mut plans = ops::matmul::candidates(a, b, parameters)?;
+    plans.retain(wanted);
+    for plan in &plans {
+        let y = poisoned(a.device(), shape.dtype(), shape.shape(), POISON)?;
+        ops::matmul::matmul_into_by(plan.choice, a, b, parameters, &y)?;
+        let allowed = |i: usize| tolerance(y.dtype(), k, scale(parameters), want[i]);
+        assert_within(&y.to_f64()?, &want, allowed, format!("{:?}·{:?} by {plan}", a.desc(), b.desc()));
+    }
+    Ok(plans)
+}
+
+/// Terms of each sum.
+fn terms(a: &Tensor, parameters: &Matmul) -> usize {
+    a.shape()[a.rank() - if parameters.transpose_a { 2 } else { 1 }]
+}
+
+/// What bounds of errors are multiples of: operands are within ±1, addends within ±2.
+fn scale(parameters: &Matmul) -> f32 {
+    parameters.alpha.abs().max(1.0)
 }
 
 /// Wants both gradients, into memory of the caller's and not, twice the same bits.
@@ -103,15 +131,7 @@ on_each_device! {
                     let a = matrix(device, dtype, [m, k], transpose_a, &mut random)?;
                     let b = matrix(device, dtype, [k, n], transpose_b, &mut random)?;
                     let parameters = Matmul { transpose_a, transpose_b, ..Default::default() };
-                    let want = reference::matmul(&a, &b, &parameters)?;
-                    let plans = ops::matmul::candidates(&a, &b, &parameters)?;
-                    assert!(plans.len() > 1);
-                    for plan in plans {
-                        let y = poisoned(device, dtype, &[m, n], POISON)?;
-                        ops::matmul::matmul_into_by(plan.choice, &a, &b, &parameters, &y)?;
-                        let allowed = |i: usize| tolerance(dtype, k, 1.0, want[i]);
-                        assert_within(&y.to_f64()?, &want, allowed, format!("{m}x{n}x{k} {dtype} {plan}"));
-                    }
+                    assert!(check_each(&a, &b, &parameters, |_| true)?.len() > 1);
                 }
             }
         }
@@ -126,13 +146,7 @@ on_each_device! {
             let mut of = |shape: [usize; 2]| matrix(device, dtype, shape, false, &mut random);
             let (a, b, c) = (of([m, k])?, of([k, n])?, of([m, n])?);
             let parameters = Matmul { c: Some(&c), alpha: 0.5, beta: -2.0, ..Default::default() };
-            let want = reference::matmul(&a, &b, &parameters)?;
-            for plan in ops::matmul::candidates(&a, &b, &parameters)? {
-                let y = poisoned(device, dtype, &[m, n], POISON)?;
-                ops::matmul::matmul_into_by(plan.choice, &a, &b, &parameters, &y)?;
-                let allowed = |i: usize| tolerance(dtype, k, 1.0, want[i]);
-                assert_within(&y.to_f64()?, &want, allowed, format!("{m}x{n}x{k} {dtype} {plan}"));
-            }
+            check_each(&a, &b, &parameters, |_| true)?;
         }
         Ok(())
     }
@@ -145,16 +159,9 @@ on_each_device! {
         let (a, b, c) = (of(&[batch, m, k])?, of(&[batch, k, n])?, of(&[batch, m, n])?);
         for c in [None, Some(&c)] {
             let parameters = Matmul { c, ..Default::default() };
-            let want = reference::matmul(&a, &b, &parameters)?;
-            let mut plans = ops::matmul::candidates(&a, &b, &parameters)?;
             // The checker computes whole tiles.
-            plans.retain(|plan| device.is_cuda() || plan.tile[0] * plan.tile[1] <= 128 * 64);
-            for plan in plans {
-                let y = poisoned(device, DType::BF16, &[batch, m, n], POISON)?;
-                ops::matmul::matmul_into_by(plan.choice, &a, &b, &parameters, &y)?;
-                let allowed = |i: usize| tolerance(DType::BF16, k, 1.0, want[i]);
-                assert_within(&y.to_f64()?, &want, allowed, format!("{batch}x{m}x{n}x{k} {plan}"));
-            }
+            let small = |plan: &Plan| plan.tile[0] * plan.tile[1] <= 128 * 64;
+            check_each(&a, &b, &parameters, |plan| device.is_cuda() || small(plan))?;
         }
         Ok(())
     }
@@ -174,15 +181,8 @@ on_each_device! {
                 let c = uniform(device, dtype, &[n], &mut random)?;
                 let parameters = Matmul { transpose_b: true, alpha: -1.5, c: Some(&c), ..Default::default() };
                 check(&a, &b, &parameters, "few rows")?;
-                let want = reference::matmul(&a, &b, &parameters)?;
-                for plan in ops::matmul::candidates(&a, &b, &parameters)? {
-                    let Choice::Thin { index } = plan.choice else { continue };
-                    instances.insert(index);
-                    let y = poisoned(device, dtype, &[m, n], POISON)?;
-                    ops::matmul::matmul_into_by(plan.choice, &a, &b, &parameters, &y)?;
-                    let allowed = |i: usize| tolerance(dtype, k, 1.5, want[i]);
-                    assert_within(&y.to_f64()?, &want, allowed, format!("{m}x{n}x{k} {dtype} {plan}"));
-                }
+                let thin = |plan: &Plan| matches!(plan.choice, Choice::Thin { .. });
+                instances.extend(check_each(&a, &b, &parameters, thin)?.iter().map(|plan| format!("{:?}", plan.choice)));
             }
             // Wide blocks are taken for as many columns as a GPU has multiprocessors for; the checker plans for 132 of them.
             assert!(instances.len() >= if device.is_cuda() { 5 } else { 6 }, "{instances:?}");

@@ -43,9 +43,6 @@ impl Tensor {
     /// [`DType`](Error::DType) for complex numbers.
     pub fn to_f64(&self) -> Result<Vec<f64>> {
         let op = "Tensor::to_f64";
-        if let got @ (DType::C64 | DType::C128) = self.dtype() {
-            return Err(Error::DType { op, arg: "tensor", required: "a real one".to_owned(), got });
-        }
         let bytes = self.read_bytes(op)?;
         fn widen<const N: usize>(bytes: &[u8], to_f64: impl Fn([u8; N]) -> f64) -> Vec<f64> {
             bytes.as_chunks().0.iter().map(|element| to_f64(*element)).collect()
@@ -59,19 +56,16 @@ impl Tensor {
             DType::I8 => widen(&bytes, |b| i8::from_ne_bytes(b).into()),
             DType::F8E4M3 => widen(&bytes, |[b]| e4m3(b)),
             DType::F8E5M2 => widen(&bytes, |[b]| f16::from_bits(u16::from(b) << 8).into()),
-            DType::F8E8M0 => {
-                widen(
-                    &bytes,
-                    |[b]| if b == u8::MAX { f64::NAN } else { f64::from(i16::from(b) - 127).exp2() },
-                )
-            }
+            DType::F8E8M0 => widen(&bytes, |[b]| e8m0(b)),
             DType::I16 => widen(&bytes, |b| i16::from_ne_bytes(b).into()),
             DType::U16 => widen(&bytes, |b| u16::from_ne_bytes(b).into()),
             DType::I32 => widen(&bytes, |b| i32::from_ne_bytes(b).into()),
             DType::U32 => widen(&bytes, |b| u32::from_ne_bytes(b).into()),
             DType::I64 => widen(&bytes, |b| i64::from_ne_bytes(b) as f64),
             DType::U64 => widen(&bytes, |b| u64::from_ne_bytes(b) as f64),
-            DType::C64 | DType::C128 => unreachable!("refused above"),
+            got @ (DType::C64 | DType::C128) => {
+                return Err(Error::DType { op, arg: "tensor", required: "a real one".to_owned(), got });
+            }
         })
     }
 
@@ -137,6 +131,11 @@ fn e4m3(byte: u8) -> f64 {
         _ => (8.0 + mantissa) * f64::from(exponent - 10).exp2(),
     };
     if byte & 0x80 == 0 { size } else { -size }
+}
+
+/// The value of a byte of [`DType::F8E8M0`].
+fn e8m0(byte: u8) -> f64 {
+    if byte == u8::MAX { f64::NAN } else { f64::from(i16::from(byte) - 127).exp2() }
 }
 
 /// Bytes that are copied from a GPU sooner than a kernel is launched.

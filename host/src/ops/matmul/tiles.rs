@@ -1,5 +1,7 @@
 //! The tiles that kernels offer, and how fast they are, as measured on an H200.
 
+use std::ops::RangeInclusive;
+
 use kernels_gpu::matmul as kernels;
 
 use super::plan::{Choice, LAYOUTS, Request, Target};
@@ -193,24 +195,21 @@ fn of_consumers<A>(
     }
 }
 
-/// Steps of `thin` from which on fewer loads in flight are better: more than 8192 terms.
-const MANY_STEPS: usize = 33;
+/// Steps of `thin` of which more loads than three are in flight. With fewer some would be in vain, and with more, of over 8192 terms, three are faster.
+const STEPS: RangeInclusive<usize> = 4..=32;
 
 /// That of `thin`, for few rows along k, of whole packs.
 fn thin_tile(request: &Request, target: Target) -> Option<Tile> {
     let fragments = request.m.div_ceil(kernels::THIN_ROWS as usize).max(1);
     let steps = request.k.div_ceil(kernels::THIN_STEP as usize);
-    // Wide blocks where they fill nine tenths of their waves, and terms are neither so few that loads would be in vain nor so many that it
-    // matters less how often a is read.
+    // Wide blocks where they fill nine tenths of their waves.
     let (blocks, sms) = (request.n.div_ceil(2 * kernels::THIN_COLS as usize), target.sms as usize);
-    let wide =
-        fragments == 2 && (4..MANY_STEPS).contains(&steps) && blocks * 10 >= blocks.div_ceil(sms) * sms * 9;
-    // So that nothing is loaded in vain, nor all at once.
+    let wide = fragments == 2 && STEPS.contains(&steps) && blocks * 10 >= blocks.div_ceil(sms) * sms * 9;
     let depth = match (fragments, steps) {
-        (2, _) if wide => 8,
-        (_, MANY_STEPS..) => 3,
-        (_, ..=3) => 3,
+        _ if !STEPS.contains(&steps) => 3,
+        _ if wide => 8,
         (2, _) => 4,
+        // All at once.
         (_, 7 | 8) => 8,
         _ => 6,
     };
