@@ -191,6 +191,15 @@ on_each_device! {
         Ok(())
     }
 
+    fn boxes_that_leave_no_lanes_idle(device: &Device) -> Result<()> {
+        for shape in [[501, 1223], [367, 1507], [903, 797]] {
+            let x = random(device, DType::F32, &shape, 7)?;
+            let filled = check_plans_like(&x, &[1, 0], 400, 1, " filled")?;
+            assert_eq!(filled, 1, "{shape:?}");
+        }
+        Ok(())
+    }
+
     /// Some plans have so many blocks along the rows that those along the columns go first, of boxes and of tiles.
     fn long_matrices_of_few_columns(device: &Device) -> Result<()> {
         check_plans(&random(device, DType::U8, &[8400, 70], 5)?, &[1, 0], 100, 0)?;

@@ -1,6 +1,7 @@
 //! Boxes for the staged kernels: what a block takes of each dimension, and with that every number that the kernel needs.
 
 mod blocks;
+mod fill;
 mod numbers;
 mod runs;
 mod staging;
@@ -41,6 +42,11 @@ pub struct Layout {
     pub sectors: bool,
     /// Rows in the table of places along a run of y, of packs: see [`along_row`].
     pub rows: bool,
+}
+
+impl Layout {
+    /// By elements, one behind the other.
+    pub const PLAIN: Layout = Layout { words: false, skew: 0, rows: false, sectors: true };
 }
 
 /// Where runs of y meet those of the next block.
@@ -90,6 +96,8 @@ pub struct Boxed {
     pub lanes: Shared,
     /// Whether a warp's turns that follow one another find their elements at the same distances.
     pub repeats: bool,
+    /// Whether they are a little smaller than what the model chose: see [`Boxed::filled`].
+    pub is_filled: bool,
 }
 
 impl Boxed {
@@ -163,7 +171,7 @@ impl Boxed {
             false => (out_bytes + grain + 2 * (PACK - 1)) / PACK,
         };
         let run_bytes = staging.run_bytes;
-        let copies = if x_aligned { run_bytes.div_ceil(PACK) } else { (run_bytes + 2 * (PACK - 1)) / PACK };
+        let copies = of.copies(run_bytes);
         let steps: Vec<usize> = outs.iter().map(|level| level.global as usize).collect();
         let lanes = Lanes {
             within: &staging.within,
@@ -194,7 +202,7 @@ impl Boxed {
             }
             _ => (period + per_pack - 1, period + per_pack - 1, 1),
         };
-        let runs_at_once = (THREADS / copies).max(1);
+        let runs_at_once = Runs::at_once(copies);
         let groups = (out_count.size as usize).div_ceil(32 >> lanes.log);
         let tabled_runs = match staging.runs.len() > DIRECT_LEVELS as usize {
             true => run_count.size as usize,
@@ -278,6 +286,7 @@ impl Boxed {
             take,
             lanes,
             repeats,
+            is_filled: false,
         })
     }
 }

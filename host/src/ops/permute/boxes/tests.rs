@@ -90,9 +90,7 @@ fn neighbours_along_x_follow_soon_or_find_their_lines() {
         let walk = Walk { dims: &simple.dims, x_size: 4, y_size: 4, x_phase: 0, y_phase: 0 };
         let chain = chain_of_x(&simple.dims);
         let take = takes(&walk, &chain, bytes.0, bytes.1);
-        let boxed =
-            Boxed::new(&walk, &chain, take, Layout { words: false, skew: 0, rows: false, sectors: true })
-                .unwrap();
+        let boxed = Boxed::new(&walk, &chain, take, Layout::PLAIN).unwrap();
         assert_eq!((boxed.params.u_first, boxed.params.keep), (u_first, keep), "{shape:?}");
     }
 }
@@ -136,4 +134,33 @@ fn boxes_hold_what_they_write_also_past_2_to_the_31_elements() {
         assert!(checked > 0, "{shape:?} has no boxes");
     }
     assert!(skewed > 0 && by_halves > 0 && by_table > 0 && u_first > 0);
+}
+
+#[test]
+fn filled_boxes_leave_no_lanes_idle() {
+    for (shape, order, size, bytes, filled) in [
+        (&[8191, 8193][..], &[1, 0][..], 2, (128, 256), Some(&[56, 112][..])),
+        (&[8191, 8193], &[1, 0], 4, (256, 256), Some(&[60, 56])),
+        (&[8191, 8193], &[1, 0], 1, (128, 256), Some(&[113, 224])),
+        (&[3002, 3, 18678], &[2, 1, 0], 4, (256, 256), Some(&[60, 1, 56])),
+        (&[8192, 8192], &[1, 0], 4, (256, 256), None), // aligned
+        (&[61, 8193], &[1, 0], 4, (256, 256), None),   // no tiles along y
+    ] {
+        let simple = simple(shape, order, size);
+        let walk = Walk { dims: &simple.dims, x_size: size, y_size: size, x_phase: 0, y_phase: 0 };
+        let chain = chain_of_x(&simple.dims);
+        let take = takes(&walk, &chain, bytes.0, bytes.1);
+        let boxed = Boxed::new(&walk, &chain, take, Layout::PLAIN).unwrap();
+        let boxed = Boxed { limit: Some(4), ..boxed };
+        let got = boxed.filled(&walk, &chain);
+        assert_eq!(got.as_ref().map(|got| &got.take[..]), filled, "{shape:?} of {size}");
+        let Some(got) = got else { continue };
+        check(&simple.dims, size, &got);
+        let (copies, runs) = (got.params.copies.value() as usize, got.params.run_count.size as usize);
+        let at_once = THREADS / copies;
+        assert!(copies.is_power_of_two(), "{got:?}");
+        // Beyond whole rounds a tile that ends at sectors has no room.
+        assert!(runs.next_multiple_of(at_once) - runs < SECTOR / size + 1, "{got:?}");
+        assert_eq!(got.limit, boxed.limit);
+    }
 }

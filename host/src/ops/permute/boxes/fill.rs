@@ -1,0 +1,72 @@
+//! Boxes a little smaller, so that copies leave no lanes idle.
+//!
+//! A run of x that begins anywhere takes a copy more than it has packs. Of 128 bytes that is nine: eight lanes copy at once, so that two of these
+//! eights meet in each run and fetch the sector there twice; and 143 runs, 28 at a time, take a sixth round for few. Boxes of 112 bytes by 112 have
+//! eight copies a run, and 127 runs in four rounds of 32.
+
+use super::super::simplify::PACK;
+use super::super::takes::{Walk, gcd};
+use super::runs::Runs;
+use super::{Boxed, Layout, THREADS, Way};
+
+/// Bytes in front of a run that begins anywhere and behind it, in its first and its last pack, at most.
+const AROUND: usize = 2 * (PACK - 1);
+
+/// What is left empty at the ends of dimensions may be so much more.
+const MORE_ROOM: f64 = 1.02;
+
+impl Boxed {
+    /// Boxes of nearly the same sizes whose copies leave no lanes idle, as many on a multiprocessor, where there are such that serve: of one run of x
+    /// and of y each, by elements.
+    pub fn filled(&self, walk: &Walk, chain: &[usize]) -> Option<Boxed> {
+        if self.way != (Way::Packs { levels: 1, rows: false }) || self.skew || self.by_halves {
+            return None;
+        }
+        let take = Runs::new(walk, chain, &self.take, Layout::PLAIN)?.filled()?;
+        let filled = Boxed::new(walk, chain, take, Layout::PLAIN)?;
+        let filled = Boxed { limit: self.limit, is_filled: true, ..filled };
+        let as_good = filled.lanes.conflicts <= self.lanes.conflicts
+            && filled.lanes.log >= self.lanes.log
+            && filled.room <= MORE_ROOM * self.room;
+        as_good.then_some(filled)
+    }
+}
+
+impl Runs<'_> {
+    /// Copies of 16 bytes that a run of x of so many bytes takes, at most.
+    pub fn copies(&self, run_bytes: usize) -> usize {
+        if self.x_aligned { run_bytes.div_ceil(PACK) } else { (run_bytes + AROUND) / PACK }
+    }
+
+    /// Runs that a block's threads copy at once, with so many copies each.
+    pub fn at_once(copies: usize) -> usize {
+        (THREADS / copies).max(1)
+    }
+
+    /// What boxes take instead: copies of a run of x are a power of two, and runs fill all rounds. `None` where runs of x are of several
+    /// dimensions or aligned, or either run would lose more than an eighth.
+    fn filled(&self) -> Option<Vec<usize>> {
+        let (&[u], Some(w)) = (&self.x[..], self.w) else { return None };
+        if self.x_aligned || self.u != Some(u) || w == u || self.begins >= self.grain {
+            return None;
+        }
+        let Walk { x_size, y_size, .. } = *self.walk;
+        let copies = 1 << self.copies(self.take[u] * x_size).ilog2();
+        let of_u = (PACK * (copies + 1) - 1).checked_sub(AROUND)? / x_size;
+        // Runs are all that a run of y is of, those of its last dimension with the next tile's.
+        let within: usize = self.y.iter().filter(|&&dim| dim != w).map(|&dim| self.take[dim]).product();
+        let at_once = Self::at_once(copies);
+        let runs = self.count(w) * within / at_once * at_once;
+        let whole = self.grain / gcd(self.grain, within * y_size);
+        let of_w = (runs / within).checked_sub(self.count(w) - self.take[w])? / whole * whole;
+        // Tiles of one size.
+        let even = |dim: usize, most: usize, whole: usize| {
+            let extent = self.walk.dims[dim].extent;
+            (most > 0).then(|| extent.div_ceil(extent.div_ceil(most)).next_multiple_of(whole))
+        };
+        let mut take = self.take.to_vec();
+        (take[u], take[w]) = (even(u, of_u, 1)?, even(w, of_w, whole)?);
+        let is_enough = |&dim: &usize| take[dim] <= self.take[dim] && 8 * take[dim] >= 7 * self.take[dim];
+        [u, w].iter().all(is_enough).then_some(take)
+    }
+}
