@@ -59,6 +59,20 @@ fn several_files_are_read_as_one() {
 }
 
 #[test]
+fn an_operation_may_be_named_behind_its_parameters() {
+    let folder = Folder::new();
+    let x = folder.file("x.safetensors", &[("x", tensor(&[1, 2], &[0.0f32; 2]))]);
+    let out = folder.path("y.safetensors");
+    let [x, to] = [&x, &out].map(|path| path.display().to_string());
+    let all = ["run", "--device", "cpu", "--in", &x, "--out", &to];
+    for set in [&["--set", "scale=2", "masked_softmax"][..], &["--set", "masked_softmax", "--set", "scale=2"]]
+    {
+        expect_silence(&warpwright([&all, set].concat()));
+        assert_eq!(load(&out)["y"].to_vec::<f32>().unwrap(), [0.5, 0.5]);
+    }
+}
+
+#[test]
 fn parameters_do_what_they_say() {
     let folder = Folder::new();
     let x = folder.file("x.safetensors", &[("x", tensor(&[2, 3], &[0.0f32; 6]))]);

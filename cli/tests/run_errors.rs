@@ -67,6 +67,10 @@ fn mistakes_on_the_command_line_exit_with_2() {
     let required =
         "the following required arguments were not provided: --out <FILE> (see `warpwright --help`)";
     assert_eq!(failure(&folder, "run masked_softmax --in {}/x"), (2, required.into()));
+    let unnamed = "`NAME`, the operation, is required (see `warpwright run --help`)";
+    assert_eq!(failure(&folder, "run --in {}/x --out {}/y --set scale=1"), (2, unnamed.into()));
+    let unknown = failure(&folder, "run --in {}/x --out {}/y --set scale=1 softmx");
+    assert!(unknown.0 == 2 && unknown.1.starts_with("unknown operation `softmx`"), "{}", unknown.1);
     assert_eq!(failure(&folder, "").0, 2);
     assert_eq!(failure(&folder, "demo --check most").0, 2);
 }

@@ -57,12 +57,12 @@ pub fn save<'a, N: Into<String>>(
     let path = path.as_ref();
     let mut held = BTreeMap::new();
     for (name, tensor) in tensors {
-        let got = tensor.dtype();
+        let (name, got) = (name.into(), tensor.dtype());
         let dtype = to_file(got).ok_or_else(|| {
-            let required = format!("of a file, one of {}", known());
+            let required = format!("of a file, for `{name}` one of {}", known());
             Error::DType { op: "save", arg: "tensor", required, got }
         })?;
-        held.insert(name.into(), (dtype, tensor, tensor.to_bytes()?));
+        held.insert(name, (dtype, tensor, tensor.to_bytes()?));
     }
     let failed = |error: SafeTensorError| match error {
         SafeTensorError::IoError(source) => io_error(path, "write", source),

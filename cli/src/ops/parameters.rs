@@ -76,14 +76,14 @@ impl Parameters {
     pub fn parse(
         op: &'static str,
         specs: &'static [ParameterSpec],
-        given: &[String],
+        given: &[&str],
     ) -> Result<Parameters, CliError> {
         let known = || quoted(specs.iter().map(|spec| spec.name));
         let mut texts: BTreeMap<&str, &str> = BTreeMap::new();
         let mut values = BTreeMap::new();
-        for pair in given {
+        for &pair in given {
             let Some((key, text)) = pair.split_once('=') else {
-                return Err(CliError::ParameterForm { op, got: pair.clone(), known: known() });
+                return Err(CliError::ParameterForm { op, got: pair.to_owned(), known: known() });
             };
             let Some(spec) = specs.iter().find(|spec| spec.name == key) else {
                 return Err(CliError::UnknownParameter { op, got: key.to_owned(), known: known() });
@@ -165,8 +165,7 @@ mod tests {
     ];
 
     fn parse(given: &[&str]) -> Result<Parameters, String> {
-        let given: Vec<String> = given.iter().map(|&pair| pair.to_owned()).collect();
-        Parameters::parse("op", &SPECS, &given).map_err(|error| error.to_string())
+        Parameters::parse("op", &SPECS, given).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -188,10 +187,7 @@ mod tests {
 
     #[test]
     fn words_and_seeds_are_read_and_required_ones_asked_for() {
-        let parse = |given: &[&str]| {
-            let given: Vec<String> = given.iter().map(|&pair| pair.to_owned()).collect();
-            Parameters::parse("op", &MORE, &given).map_err(|error| error.to_string())
-        };
+        let parse = |given: &[&str]| Parameters::parse("op", &MORE, given).map_err(|error| error.to_string());
         let got = parse(&["form=b", "seed=18446744073709551615", "order=0,-1,2"]).unwrap();
         assert_eq!(got.dims("order"), Some(&[0, -1, 2][..]));
         assert_eq!((got.word("form"), got.unsigned("seed")), (Some("b"), Some(u64::MAX)));

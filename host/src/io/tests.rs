@@ -59,7 +59,7 @@ fn every_dtype_survives_a_file() {
             assert_eq!(
                 saved.unwrap_err().to_string(),
                 format!(
-                    "save: `tensor` must have dtype of a file, one of F32, F16, BF16, F64, BOOL, U8, I8, F8_E4M3, F8_E5M2, \
+                    "save: `tensor` must have dtype of a file, for `x` one of F32, F16, BF16, F64, BOOL, U8, I8, F8_E4M3, F8_E5M2, \
                      F8_E8M0, I16, U16, I32, U32, I64, U64, got {dtype}"
                 )
             );
