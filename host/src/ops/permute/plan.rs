@@ -150,7 +150,7 @@ fn candidates(request: &Request) -> (Simple, Vec<Choice>) {
     staged.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     let mut staged: Vec<Choice> = staged.into_iter().map(|(_, choice)| choice).collect();
     if let Some(Choice::Boxes(first)) = staged.first() {
-        let place = usize::from(!gains_filled(simple.size, first));
+        let place = usize::from(!gains_filled(&walk, first));
         let filled = first.filled(&walk, &chain).map(|filled| Choice::Boxes(Box::new(filled)));
         staged.splice(place..place, filled);
     }
@@ -160,8 +160,8 @@ fn candidates(request: &Request) -> (Simple, Vec<Choice>) {
 /// Whether boxes are faster where they are a little smaller and leave no lanes idle, of which the model knows nothing: in f32 by 0.2 to 1.3 % of nine of
 /// ten problems that had boxes of about 64×64, four on a multiprocessor; of larger boxes as many gain as lose. In f16 and i8 some gain 1 to
 /// 2 % and others lose as much: autotuning finds out.
-fn gains_filled(size: usize, boxed: &Boxed) -> bool {
-    size == 4 && boxed.limit.is_some_and(|limit| limit >= 4)
+fn gains_filled(walk: &Walk, boxed: &Boxed) -> bool {
+    (walk.x_size, walk.y_size) == (4, 4) && boxed.limit.is_some_and(|limit| limit >= 4)
 }
 
 /// Bytes of the rows that stay whole, where the kernel can have them: it makes a pack of at most two, and has no use for what is aligned.
