@@ -149,10 +149,11 @@ fn candidates(request: &Request) -> (Simple, Vec<Choice>) {
     let mut staged: Vec<(f64, Choice)> = tiles.chain(boxes).chain(rows).collect();
     staged.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     let mut staged: Vec<Choice> = staged.into_iter().map(|(_, choice)| choice).collect();
-    if let Some(Choice::Boxes(first)) = staged.first() {
+    if let Some(Choice::Boxes(first)) = staged.first()
+        && let Some(filled) = first.filled(&walk, &chain)
+    {
         let place = usize::from(!gains_filled(&walk, first));
-        let filled = first.filled(&walk, &chain).map(|filled| Choice::Boxes(Box::new(filled)));
-        staged.splice(place..place, filled);
+        staged.insert(place, Choice::Boxes(Box::new(filled)));
     }
     (simple, staged)
 }
@@ -193,14 +194,13 @@ impl fmt::Display for Plan {
                         write!(f, "packs by {levels}{}", if rows { " in rows" } else { "" })?;
                     }
                 }
-                for (is_so, what) in [(boxed.skew, " skewed"), (boxed.is_filled, " filled")] {
-                    f.write_str(if is_so { what } else { "" })?;
-                }
+                let skewed = if boxed.skew { " skewed" } else { "" };
+                let filled = if boxed.is_filled { " filled" } else { "" };
                 let across = if boxed.lanes.apart { " apart" } else { "" };
                 let limit = boxed.limit.map(|limit| format!(" at most {limit}")).unwrap_or_default();
                 write!(
                     f,
-                    " {:?} run {} out {} shared {}{limit} lanes {}{across} {:?} conflicts {} busy {:.2} cost {:.3}",
+                    "{skewed}{filled} {:?} run {} out {} shared {}{limit} lanes {}{across} {:?} conflicts {} busy {:.2} cost {:.3}",
                     boxed.take,
                     boxed.run_bytes,
                     boxed.out_bytes,

@@ -6,11 +6,8 @@
 
 use super::super::simplify::PACK;
 use super::super::takes::{Walk, gcd};
-use super::runs::Runs;
-use super::{Boxed, Layout, THREADS, Way};
-
-/// Bytes in front of a run that begins anywhere and behind it, in its first and its last pack, at most.
-const AROUND: usize = 2 * (PACK - 1);
+use super::runs::{AROUND, Runs};
+use super::{Boxed, Layout, Way};
 
 /// What is left empty at the ends of dimensions may be so much more.
 const MORE_ROOM: f64 = 1.02;
@@ -33,16 +30,6 @@ impl Boxed {
 }
 
 impl Runs<'_> {
-    /// Copies of 16 bytes that a run of x of so many bytes takes, at most.
-    pub fn copies(&self, run_bytes: usize) -> usize {
-        if self.x_aligned { run_bytes.div_ceil(PACK) } else { (run_bytes + AROUND) / PACK }
-    }
-
-    /// Runs that a block's threads copy at once, with so many copies each.
-    pub fn at_once(copies: usize) -> usize {
-        (THREADS / copies).max(1)
-    }
-
     /// What boxes take instead: copies of a run of x are a power of two, and runs fill all rounds. `None` where runs of x are of several
     /// dimensions or aligned, or either run would lose more than an eighth.
     fn filled(&self) -> Option<Vec<usize>> {

@@ -17,7 +17,7 @@ use super::takes::{SECTOR, Walk};
 use blocks::Blocks;
 pub use numbers::{digit, filled};
 use numbers::{divisor, level, span_of, steps_of};
-use runs::Runs;
+use runs::{AROUND, Runs};
 use staging::Staging;
 
 /// How the way out goes.
@@ -168,7 +168,7 @@ impl Boxed {
         let packs = match begins >= grain {
             true => out_bytes.div_ceil(PACK),
             // The first and the last may be in part, and up to a grain is from the next tile.
-            false => (out_bytes + grain + 2 * (PACK - 1)) / PACK,
+            false => (out_bytes + grain + AROUND) / PACK,
         };
         let run_bytes = staging.run_bytes;
         let copies = of.copies(run_bytes);

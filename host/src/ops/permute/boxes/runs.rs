@@ -2,7 +2,10 @@
 
 use super::super::simplify::PACK;
 use super::super::takes::{SECTOR, Walk, gcd};
-use super::Layout;
+use super::{Layout, THREADS};
+
+/// Bytes in front of a run that begins anywhere and behind it, in its first and its last pack, at most.
+pub const AROUND: usize = 2 * (PACK - 1);
 
 /// The dimensions of a box's runs of x and of y, and where those begin. The sizes of a box are `take`.
 pub struct Runs<'a> {
@@ -91,6 +94,16 @@ impl<'a> Runs<'a> {
     /// Whether one dimension is cut into tiles for both.
     pub fn one_tile(&self) -> bool {
         self.u.is_some() && self.u == self.w
+    }
+
+    /// Copies of 16 bytes that a run of x of so many bytes takes, at most.
+    pub fn copies(&self, run_bytes: usize) -> usize {
+        if self.x_aligned { run_bytes.div_ceil(PACK) } else { (run_bytes + AROUND) / PACK }
+    }
+
+    /// Runs that a block's threads copy at once, with so many copies each.
+    pub fn at_once(copies: usize) -> usize {
+        (THREADS / copies).max(1)
     }
 
     /// Elements of a dimension in the box, with those of the next tile, which a box needs so that no pack has two blocks.

@@ -6,7 +6,7 @@ use super::super::simplify::PACK;
 use super::super::takes::SECTOR;
 use super::Layout;
 use super::numbers::level;
-use super::runs::Runs;
+use super::runs::{AROUND, Runs};
 
 /// A dimension that takes part, with its place in shared memory.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +59,7 @@ impl Staging {
         let mut runs = Vec::new();
         for &dim in &crossing {
             // Neither run's first or last 16 bytes are another's.
-            let least = if of.x_aligned { span } else { span + 2 * (PACK - 1) };
+            let least = if of.x_aligned { span } else { span + AROUND };
             let modulo = |unit: usize| least + (walk.x_step(dim) % unit + unit - least % unit) % unit;
             let staged = modulo(unit);
             as_dense &= staged == modulo(PACK);
