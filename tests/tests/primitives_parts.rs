@@ -129,12 +129,12 @@ fn copies<T: Plain + async_parts::Instances>(device: &Device, of: impl Fn(u64) -
     let threads = kernel.bounds.threads as usize;
     let per_pack = 16 / size_of::<T>();
     let values = random(threads * per_pack, &of);
-    let (x, y) = (Array::new(device, &values)?, Array::<T>::poisoned(device, 4 * values.len())?);
-    let grid = Grid::new(1)?.shared(64 * threads as u32);
+    let (x, y) = (Array::new(device, &values)?, Array::<T>::poisoned(device, 5 * values.len())?);
+    let grid = Grid::new(1)?.shared(80 * threads as u32);
     // SAFETY: the arrays and the shared memory have the sizes that the kernel states.
-    unsafe { device.launch(kernel, grid, (x.view()?, y.view_mut()?))? };
+    unsafe { device.launch(kernel, grid, (x.view()?, y.view_mut()?, 0u32))? };
     let values = bytes(&values);
-    let want: Vec<u8> = (0..4 * values.len())
+    let want: Vec<u8> = (0..5 * values.len())
         .map(|at| {
             let (row, thread, byte) = (at / values.len(), at % values.len() / 16, at % 16);
             let value = values[at % values.len()];

@@ -22,6 +22,7 @@ use cuda_builder::{
 use crate::{
     families::select,
     manifest::{FileEntry, KernelEntry, Manifest, sha256},
+    sass::{disassemble_if_found, functions},
 };
 
 #[derive(clap::Args)]
@@ -141,8 +142,28 @@ fn jobs<'a>(files: &[(&'a str, &'a FileEntry)]) -> Vec<Job<'a>> {
     jobs
 }
 
-/// A module's report, or `ptxas`'s refusal.
-type Outcome = Result<Report, String>;
+/// What `ptxas` made of a module.
+struct Assembly {
+    report: Report,
+    /// Kernels with an instruction that is illegal: see [`illegal_copies`].
+    illegal: Vec<String>,
+}
+
+/// That, or `ptxas`'s refusal.
+type Outcome = Result<Assembly, String>;
+
+/// Kernels of some disassembled code with an asynchronous copy whose policy of L2 lies in a pair of uniform registers that begins with an odd one,
+/// as `ptxas` 13.0 and 13.5 have it where the copy adds a uniform part to its place in shared memory (`LDGSTS [R9+UR4], desc[UR5]`): a GPU
+/// refuses it as an illegal instruction.
+fn illegal_copies(code: &str) -> Vec<String> {
+    let is_odd = |register: &str| register.parse::<u32>().is_ok_and(|number| number % 2 == 1);
+    let is_illegal = |line: &str| {
+        let policy = line.contains("LDGSTS").then(|| line.split_once("desc[UR")).flatten();
+        policy.and_then(|(_, rest)| rest.split_once(']')).is_some_and(|(register, _)| is_odd(register))
+    };
+    let found = functions(code).into_iter().filter(|(_, code)| code.lines().any(is_illegal));
+    found.map(|(name, _)| name).collect()
+}
 
 fn assemble_all(root: &Path, ptxas: &Ptxas, jobs: &[Job]) -> Result<Vec<Outcome>> {
     let scratch = tempfile::tempdir().context("no temporary folder")?;
@@ -153,10 +174,9 @@ fn assemble_all(root: &Path, ptxas: &Ptxas, jobs: &[Job]) -> Result<Vec<Outcome>
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = jobs.get(index) else { return };
             let cubin = scratch.path().join(format!("{index}.cubin"));
-            let report = ptxas.assemble(&Manifest::folder(root).join(job.name), job.arch, &cubin);
-            // Nothing reads it, and there may be hundreds.
+            let outcome = assemble(root, ptxas, job, &cubin).map_err(|error| error.to_string());
+            // Nothing reads it any more, and there may be hundreds.
             let _ = fs::remove_file(&cubin);
-            let outcome = report.map_err(|error| error.to_string());
             results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(index, outcome);
         }
     };
@@ -168,6 +188,17 @@ fn assemble_all(root: &Path, ptxas: &Ptxas, jobs: &[Job]) -> Result<Vec<Outcome>
     });
     let results = results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     Ok(results.into_values().collect())
+}
+
+fn assemble(root: &Path, ptxas: &Ptxas, job: &Job, cubin: &Path) -> Result<Assembly> {
+    let ptx = Manifest::folder(root).join(job.name);
+    let report = ptxas.assemble(&ptx, job.arch, cubin)?;
+    // Looking takes seconds, so only where there is such a copy, and where there is something to look with.
+    let has_copies = fs::read_to_string(&ptx)?
+        .lines()
+        .any(|line| line.contains("cp.async.cg.shared.global.L2::cache_hint"));
+    let code = if has_copies { disassemble_if_found(cubin)? } else { None };
+    Ok(Assembly { report, illegal: code.as_deref().map(illegal_copies).unwrap_or_default() })
 }
 
 /// One line for what holds on several architectures.
@@ -186,12 +217,15 @@ fn judge_all(jobs: &[Job], results: &[Outcome]) -> Vec<String> {
 
 /// Findings in what `ptxas` made of one file for one architecture.
 fn judge(job: &Job, outcome: &Outcome) -> Vec<String> {
-    let report = match outcome {
-        Ok(report) => report,
+    let Assembly { report, illegal } = match outcome {
+        Ok(assembly) => assembly,
         Err(refusal) => return vec![refusal.clone()],
     };
     let mut findings: Vec<String> =
         report.warnings.iter().filter(|line| !is_harmless(line, job)).cloned().collect();
+    findings.extend(
+        illegal.iter().map(|name| format!("{name}: a copy has its policy in an odd uniform register")),
+    );
     for kernel in &job.file.kernels {
         match report.kernels.iter().find(|assembled| assembled.name == kernel.name) {
             Some(assembled) => {
@@ -242,7 +276,7 @@ fn table(jobs: &[Job], results: &[Outcome]) -> String {
         let digits: u32 = job.arch.trim_start_matches("sm_").trim_end_matches('a').parse().unwrap_or(0);
         let row = rows.entry(format!("{digits:04}{}{origin}", job.arch)).or_default();
         row[0] += 1;
-        for kernel in result.iter().flat_map(|report| &report.kernels) {
+        for kernel in result.iter().flat_map(|assembly| &assembly.report.kernels) {
             row[1] += 1;
             row[2] = row[2].max(kernel.registers);
             row[3] = row[3].max(kernel.shared_bytes);
@@ -289,6 +323,10 @@ mod tests {
         Assembled { name: "k".into(), registers, ..Assembled::default() }
     }
 
+    fn assembly(report: Report) -> Assembly {
+        Assembly { report, illegal: vec![] }
+    }
+
     #[test]
     fn registers_are_held_to_the_launch_bounds() {
         let bounded = kernel(bounds(256, 2));
@@ -311,6 +349,15 @@ mod tests {
         assert_eq!(judge_kernel(&k, &spilled, true), ["spills: 8 bytes stored, 12 loaded"]);
         let stack = Assembled { stack_bytes: 16, ..used(10) };
         assert_eq!(judge_kernel(&k, &stack, true), ["16 bytes of stack"]);
+    }
+
+    #[test]
+    fn policies_of_copies_in_odd_registers_are_found() {
+        let code = |line: &str| format!(".text.k:\n /*0010*/ {line}\n");
+        let odd = code("LDGSTS.E.BYPASS.LTC256B.128.ZFILL [R17+UR4], desc[UR5][R4.64], P1 ;");
+        assert_eq!(illegal_copies(&odd), ["k"]);
+        let even = code("LDGSTS.E.BYPASS.128 [R17], desc[UR4][R4.64] ;") + "LDG.E desc[UR5][R2.64] ;\n";
+        assert!(illegal_copies(&even).is_empty());
     }
 
     #[test]
@@ -362,12 +409,12 @@ mod tests {
             "ptxas warning : Value of threads per SM is out of range. .minnctapersm will be ignored"
                 .to_owned(),
         ];
-        let outcome = Ok(Report { kernels: vec![used(32)], warnings });
+        let outcome = Ok(assembly(Report { kernels: vec![used(32)], warnings }));
         let count = |arch: &'static str| judge(&Job { name: "f", file: &k, arch }, &outcome).len();
         assert_eq!((count("sm_80"), count("sm_86")), (2, 1));
         let refused = Err("ptxas refuses f".to_owned());
         assert_eq!(judge(&Job { name: "f", file: &k, arch: "sm_80" }, &refused), ["ptxas refuses f"]);
-        let silent = Ok(Report::default());
+        let silent = Ok(assembly(Report::default()));
         assert_eq!(
             judge(&Job { name: "f", file: &k, arch: "sm_80" }, &silent),
             ["k: ptxas reported nothing"]
@@ -379,7 +426,7 @@ mod tests {
         let k = file("sm_80", vec![kernel(bounds(32, 1))]);
         let jobs = ["sm_80", "sm_86", "sm_89"].map(|arch| Job { name: "f", file: &k, arch });
         let report = |stack_bytes| {
-            Ok(Report { kernels: vec![Assembled { stack_bytes, ..used(9) }], warnings: vec![] })
+            Ok(assembly(Report { kernels: vec![Assembled { stack_bytes, ..used(9) }], warnings: vec![] }))
         };
         let lines = judge_all(&jobs, &[report(8), report(0), report(8)]);
         assert_eq!(lines, ["f on sm_80, sm_89: k: 8 bytes of stack"]);
@@ -390,7 +437,7 @@ mod tests {
         let k = file("sm_80", vec![kernel(bounds(32, 1))]);
         let jobs = ["sm_100", "sm_80"].map(|arch| Job { name: "f", file: &k, arch });
         let report = Report { kernels: vec![Assembled { shared_bytes: 64, ..used(9) }], warnings: vec![] };
-        let text = table(&jobs, &[Ok(report.clone()), Ok(report)]);
+        let text = table(&jobs, &[Ok(assembly(report.clone())), Ok(assembly(report))]);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[1], ["sm_80", "1", "1", "9", "64"]);
         assert_eq!(lines[2], ["sm_100", "1", "1", "9", "64"]);

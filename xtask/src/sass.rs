@@ -70,11 +70,12 @@ fn source_for(arches: &[Arch], arch: Arch) -> Option<Arch> {
     arches.iter().find(|a| **a == arch).or(portable.max()).copied()
 }
 
-fn disassemble(cubin: &Path) -> Result<String> {
+/// The code in `cubin`, where a disassembler is here.
+pub fn disassemble_if_found(cubin: &Path) -> Result<Option<String>> {
     let (tool, args): (_, &[&str]) = match (find_cuda_tool("nvdisasm"), find_cuda_tool("cuobjdump")) {
         (Some(nvdisasm), _) => (nvdisasm, &["-c", "-ndf"]),
         (None, Some(cuobjdump)) => (cuobjdump, &["-sass"]),
-        (None, None) => bail!("no nvdisasm was found: install it with `pip install nvidia-cuda-nvdisasm`"),
+        (None, None) => return Ok(None),
     };
     let output = Command::new(&tool)
         .args(args)
@@ -84,12 +85,17 @@ fn disassemble(cubin: &Path) -> Result<String> {
     if !output.status.success() {
         bail!("{} failed: {}", tool.display(), String::from_utf8_lossy(&output.stderr).trim());
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(Some(String::from_utf8_lossy(&output.stdout).into_owned()))
+}
+
+fn disassemble(cubin: &Path) -> Result<String> {
+    let text = disassemble_if_found(cubin)?;
+    text.context("no nvdisasm was found: install it with `pip install nvidia-cuda-nvdisasm`")
 }
 
 /// Name and code of each function: after `.text.NAME:` in what nvdisasm prints, after `Function : NAME`
 /// in what cuobjdump prints.
-fn functions(text: &str) -> Vec<(String, String)> {
+pub fn functions(text: &str) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
     let mut inside = false;
     for line in text.lines() {

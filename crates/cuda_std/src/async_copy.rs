@@ -49,6 +49,18 @@ impl<T: Copy> Shared<T> {
         unsafe { imp::copy_pack_if::<T>(self.raw(), index, source.raw(), from, when) }
     }
 
+    /// Starts to copy the whole pack at element `from` of `source` to the pack at element `index`, and has L2 let go of it later than of
+    /// what is written, as of what loads read. `zero` is 0, which no compiler knows: a kernel's parameter.
+    ///
+    /// # Safety
+    /// As [`Self::copy_pack_async`], of a whole pack.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn copy_pack_kept_async(self, index: u32, source: Global<T>, from: usize, zero: u32) {
+        // SAFETY: the caller's contract.
+        unsafe { imp::copy_pack_kept::<T>(self.raw(), index, source.raw(), from, zero) }
+    }
+
     /// Starts to copy the four bytes at element `from` of `source` to those at element `index`, or zeros where `when`
     /// does not hold; `from` may then be any.
     ///
@@ -76,7 +88,7 @@ impl<T: Copy> Shared<T> {
     /// Starts to copy elements `low..high` of the pack at element `from` of `source` to the same places of the pack at
     /// element `index`. What the others of the target become is not defined: elements in front of `low` may be read, those
     /// from `high` on become zeros, and the checker takes none of them for written. What is not a whole pack is near others that are
-    /// wanted as well: L2 fetches all of the aligned `AHEAD` bytes, 64, 128 or 256.
+    /// wanted as well: L2 fetches all of the aligned `AHEAD` bytes, 64, 128 or 256, and keeps them as [`Self::copy_pack_kept_async`] has it.
     ///
     /// # Safety
     /// As [`Self::copy_pack_async`] for the elements `low..high` of a pack, `low` below `high`. Those in front of `low`
@@ -90,9 +102,10 @@ impl<T: Copy> Shared<T> {
         from: usize,
         low: u32,
         high: u32,
+        zero: u32,
     ) {
         const { assert!(matches!(AHEAD, 64 | 128 | 256)) };
         // SAFETY: the caller's contract.
-        unsafe { imp::copy_part::<T, AHEAD>(self.raw(), index, source.raw(), from, low, high) }
+        unsafe { imp::copy_part::<T, AHEAD>(self.raw(), index, source.raw(), from, low, high, zero) }
     }
 }

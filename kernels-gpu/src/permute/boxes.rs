@@ -170,8 +170,8 @@ pub struct Boxes {
     pub u_first: u32,
     /// Of boxes by packs: 1 where L2 is to keep what is written.
     pub keep: u32,
-    /// Fills the struct, which has no padding.
-    pub unused: u32,
+    /// 0, which copies need that the compilers do not know.
+    pub zero: u32,
     /// Of turned boxes: bytes of y between the runs of elements that share a word of x.
     pub neighbour: i64,
 }
@@ -360,10 +360,11 @@ impl Boxes {
                     let (staged, from) =
                         (Shared::<u8>::dynamic(0, to + 16), (from + further as i64) as usize);
                     if const { WHOLE } {
-                        staged.copy_pack_async_if(to, x, from, true);
+                        staged.copy_pack_kept_async(to, x, from, self.zero);
                     } else {
                         let low = if at == 0 { skew } else { 0 };
-                        staged.copy_part_async::<AHEAD>(to, x, from, low, (end - at).min(16));
+                        let high = (end - at).min(16);
+                        staged.copy_part_async::<AHEAD>(to, x, from, low, high, self.zero);
                     }
                 }
             }

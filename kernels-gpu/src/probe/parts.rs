@@ -147,15 +147,15 @@ pub unsafe fn poll_packs(x: GlobalMut<u32>, out: GlobalMut<u32>, count: u32, pol
     }
 }
 
-/// Copies packs to shared memory by every form of asynchronous copy, and from there to `y`, four rows of a pack for each thread, whose number is
+/// Copies packs to shared memory by every form of asynchronous copy, and from there to `y`, five rows of a pack for each thread, whose number is
 /// t: whole packs where t is even (else what was there before, t in each word); the same with zeros instead; of words those whose number is at
 /// most t modulo 4, else zeros; the elements `low..high` of the pack, where t modulo a pack's elements is `low` and what is left is
-/// rounded up to `high`, and nothing else.
+/// rounded up to `high`, and nothing else; then whole packs again, kept by L2. `zero` is 0.
 ///
 /// # Safety
-/// One block of 64 bytes of shared memory a thread; `x` has a pack for each, `y` four.
+/// One block of 80 bytes of shared memory a thread; `x` has a pack for each, `y` five.
 #[kernel(family = "probe", types = [u8, f16, u32], instances = [{ ; threads: 64 }])]
-pub unsafe fn async_parts<T: Copy>(x: Global<T>, y: GlobalMut<T>) {
+pub unsafe fn async_parts<T: Copy>(x: Global<T>, y: GlobalMut<T>, zero: u32) {
     let (thread, threads) = (thread::thread_idx_x(), thread::block_dim_x());
     let per_pack = 16 / size_of::<T>() as u32;
     let at = |row: u32| (row * threads + thread) * per_pack;
@@ -165,7 +165,7 @@ pub unsafe fn async_parts<T: Copy>(x: Global<T>, y: GlobalMut<T>) {
     let high = low + (per_pack - low).div_ceil(2);
     // SAFETY: a thread has its own packs, and waits for them.
     unsafe {
-        let slots = Shared::<T>::dynamic(0, 4 * threads * per_pack);
+        let slots = Shared::<T>::dynamic(0, 5 * threads * per_pack);
         slots.set_pack(at(0), [thread; 4]);
         slots.copy_pack_async_if(at(0), x, from, even);
         slots.copy_16_async(at(1), x, from, even);
@@ -173,10 +173,11 @@ pub unsafe fn async_parts<T: Copy>(x: Global<T>, y: GlobalMut<T>) {
             let first = word * per_pack / 4;
             slots.copy_4_async(at(2) + first, x, from + first as usize, word <= thread % 4);
         }
-        slots.copy_part_async::<256>(at(3), x, from, low, high);
+        slots.copy_part_async::<256>(at(3), x, from, low, high, zero);
+        slots.copy_pack_kept_async(at(4), x, from, zero);
         async_copy::commit();
         async_copy::wait::<0>();
-        for row in 0..3 {
+        for row in [0, 1, 2, 4] {
             y.set_pack_if(true, at(row) as usize, slots.get_pack(at(row)));
         }
         for element in low..high {

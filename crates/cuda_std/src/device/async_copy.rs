@@ -2,8 +2,9 @@ use super::global::{self, RawView};
 use super::shared::RawShared;
 use core::arch::asm;
 
-// No policy of L2 as loads have it (`global`): ptxas 13.0 and 13.5 give some of these copies a descriptor in an odd uniform
-// register, which is an illegal instruction.
+// Copies that L2 is to keep have their places in shared memory XORed with a zero that ptxas does not know. Otherwise it adds the uniform part of
+// a place in the copy, and then 13.0 and 13.5 put the policy into a pair of uniform registers that begins with an odd one
+// (`LDGSTS [R9+UR4], desc[UR5]`), which is an illegal instruction.
 #[inline(always)]
 pub unsafe fn copy_pack<T: Copy>(to: RawShared, index: u32, source: RawView, from: usize, count: u32) {
     // SAFETY: the caller's contract.
@@ -24,13 +25,30 @@ pub unsafe fn copy_part<T: Copy, const AHEAD: u32>(
     from: usize,
     _: u32,
     high: u32,
+    zero: u32,
 ) {
     // SAFETY: the caller's contract.
     unsafe {
         asm!(
-            "cp.async.cg.shared.global.L2::{}B [{}], [{}], 16, {};", const AHEAD,
-            in(reg32) to.element::<T>(index), in(reg64) global::at::<T>(source, from),
-            in(reg32) high * size_of::<T>() as u32, options(nostack, preserves_flags)
+            "{{ .reg .b32 %to; xor.b32 %to, {to}, {zero};",
+            "cp.async.cg.shared.global.L2::cache_hint.L2::{ahead}B [%to], [{from}], 16, {bytes}, {policy}; }}",
+            ahead = const AHEAD, to = in(reg32) to.element::<T>(index), zero = in(reg32) zero,
+            from = in(reg64) global::at::<T>(source, from), bytes = in(reg32) high * size_of::<T>() as u32,
+            policy = in(reg64) global::reads_stay(), options(nostack, preserves_flags)
+        );
+    }
+}
+
+#[inline(always)]
+pub unsafe fn copy_pack_kept<T: Copy>(to: RawShared, index: u32, source: RawView, from: usize, zero: u32) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!(
+            "{{ .reg .b32 %to; xor.b32 %to, {to}, {zero};",
+            "cp.async.cg.shared.global.L2::cache_hint [%to], [{from}], 16, {policy}; }}",
+            to = in(reg32) to.element::<T>(index), zero = in(reg32) zero,
+            from = in(reg64) global::at::<T>(source, from), policy = in(reg64) global::reads_stay(),
+            options(nostack, preserves_flags)
         );
     }
 }

@@ -31,13 +31,13 @@ pub unsafe fn set<T: Copy>(raw: RawView, index: usize, value: T) {
     unsafe { at::<T>(raw, index).write(value) }
 }
 
-/// The policy of loads through [`Global`](crate::global::Global): L2 lets go of what is written before what is read. Written
+/// The policy of loads through [`Global`](crate::global::Global), and of copies of boxes: L2 lets go of what is written before what is read. Written
 /// sectors then leave for memory in a steady stream: on an H200 a copy gains 1 to 4 %, a transposition 2 to 4 %.
 ///
 /// Other hints made a copy slower there: `L1::no_allocate` and `L2::256B` by 4 to 6 % together, `.cs` of loads by 4 %, of
 /// stores by 1 %.
 #[inline(always)]
-fn reads_stay() -> u64 {
+pub fn reads_stay() -> Policy {
     let policy;
     // SAFETY: a number.
     unsafe {

@@ -30,6 +30,7 @@ pub unsafe fn copy_part<T: Copy, const AHEAD: u32>(
     from: usize,
     low: u32,
     high: u32,
+    _: u32,
 ) {
     let size = size_of::<T>();
     let (low, high) = (low as usize, high as usize);
@@ -45,6 +46,13 @@ pub unsafe fn copy_part<T: Copy, const AHEAD: u32>(
         }
         simt::copy_part_async(to.bytes(), index as usize * size, pack, low * size..high * size);
     }
+}
+
+#[inline(always)]
+#[track_caller]
+pub unsafe fn copy_pack_kept<T: Copy>(to: RawShared, index: u32, source: RawView, from: usize, _: u32) {
+    // SAFETY: the checker tests the accesses.
+    unsafe { copy_pack::<T>(to, index, source, from, 16 / size_of::<T>() as u32) }
 }
 
 #[inline(always)]

@@ -262,7 +262,7 @@ impl Boxed {
                 apart: u32::from(lanes.apart),
                 u_first: u32::from(u_first),
                 keep: u32::from(keep),
-                unused: 0,
+                zero: 0,
                 neighbour: of.outs.first().map_or(0, |&dim| walk.y_step(dim) as i64),
             },
             blocks,
