@@ -183,10 +183,10 @@ mod tests {
         assert!(matrix.to_string().contains(" threads, at most "), "{matrix}");
         let bytes = explained(&[8192, 8192], &[1, 0], DType::I8);
         assert!(bytes.kernel.starts_with("tiles") && bytes.limit == Some(12), "{bytes}");
-        let many = explained(&[64, 1024, 1024], &[0, 2, 1], DType::F32);
+        let many = explained(&[64, 1024, 1024], &[0, 2, 1], DType::F16);
         assert!(many.kernel.starts_with("tiles") && many.limit.is_none(), "{many}");
         // More tiles along the rows than a grid's second dimension has blocks.
-        let tall = explained(&[4_300_000, 64], &[1, 0], DType::F32);
+        let tall = explained(&[4_300_000, 64], &[1, 0], DType::F16);
         assert!(tall.kernel.starts_with("tiles"), "{tall}");
         let of_two = explained(&[16, 16, 64, 64, 64], &[4, 2, 0, 3, 1], DType::F16);
         assert!(of_two.kernel.starts_with("turned"), "{of_two}");
@@ -198,7 +198,7 @@ mod tests {
         assert!(few.kernel.starts_with("packs") && few.element == 16, "{few}");
         let odd = explained(&[8191, 8193], &[1, 0], DType::I8);
         assert!(odd.kernel.starts_with("packs"), "{odd}");
-        let both_short = explained(&[4000, 3, 5], &[0, 2, 1], DType::F32);
+        let both_short = explained(&[400_000, 3, 5], &[0, 2, 1], DType::F32);
         assert!(both_short.kernel.starts_with("packs"), "{both_short}");
         assert!(explained(&[3, 0], &[1, 0], DType::U8).kernel.starts_with("none"));
     }

@@ -12,6 +12,7 @@ mod plan;
 mod problem;
 mod resident;
 mod simplify;
+mod small;
 mod takes;
 mod tiles;
 mod tuned;

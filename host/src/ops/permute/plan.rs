@@ -5,6 +5,7 @@ use std::fmt;
 use super::boxes::{Boxed, Layout, Way};
 use super::cost::{cost, of_rows, with_best_limit};
 use super::simplify::{Dim, PACK, Simple, simplify, widen};
+use super::small::goes_directly;
 use super::takes::{SECTOR, Walk, chain_of_x, takes};
 use super::tiles::Tiled;
 use crate::dtype::DType;
@@ -58,10 +59,6 @@ const LEAST_KEPT: usize = 64;
 /// sectors whole.
 const SKEWS: [usize; 3] = [0, PACK, SECTOR];
 
-/// Elements up to which most of the time is a launch's, and its blocks' way through shared memory: each thread fetches what it stores. 3×40×50 by
-/// (0,2,1) takes 1.1 µs instead of 1.9; 128×512 by (1,0) 1.6 instead of 1.8 in i8, but 1.7 instead of 1.5 in f32.
-const SMALL: usize = 1 << 14;
-
 /// Cycles of a load from the table of places along a run from which on a table with rows is tried.
 const LEAST_ENTRIES: usize = 4;
 
@@ -73,10 +70,8 @@ impl Plan {
         // so is what has no run in x.
         let stays = |dim: &Dim| dim.x == 1 && dim.extent * PACK >= LEAST_KEPT;
         let kept = !cast && simple.size == PACK && simple.dims.last().is_none_or(stays);
-        let elements: usize = simple.dims.iter().map(|dim| dim.extent).product();
-        let kept = kept || !cast && elements <= SMALL;
         let kernel = match staged.into_iter().next() {
-            Some(kernel) if !kept => kernel,
+            Some(kernel) if cast || !(kept || goes_directly(&simple, &kernel)) => kernel,
             _ if cast => Choice::Cast,
             _ => Choice::Gather,
         };
