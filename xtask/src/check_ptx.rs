@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -22,7 +22,7 @@ use cuda_builder::{
 use crate::{
     families::select,
     manifest::{FileEntry, KernelEntry, Manifest, sha256},
-    sass::{disassemble_if_found, functions},
+    sass::{disassemble, find_nvdisasm, functions},
 };
 
 #[derive(clap::Args)]
@@ -30,7 +30,7 @@ pub struct Args {
     /// Only this family
     #[arg(long)]
     family: Option<String>,
-    /// Without ptxas, check only what the PTX itself shows
+    /// Without ptxas or nvdisasm, check only what can be seen without
     #[arg(long)]
     allow_missing_ptxas: bool,
 }
@@ -47,6 +47,10 @@ pub fn run(root: &Path, args: &Args) -> Result<()> {
     if ptxas.is_none() && !args.allow_missing_ptxas {
         bail!("no ptxas was found: install it with `{REMEDY}`, or name it in PTXAS");
     }
+    let nvdisasm = match find_nvdisasm() {
+        Err(error) if !args.allow_missing_ptxas => return Err(error),
+        found => found.ok(),
+    };
     let mut files = Vec::new();
     for family in select(args.family.as_deref())? {
         let entry = manifest.families.get(family.name);
@@ -67,7 +71,7 @@ pub fn run(root: &Path, args: &Args) -> Result<()> {
         Some(ptxas) => {
             println!("ptxas {} ({})", ptxas.version, ptxas.path.display());
             let jobs = jobs(&files);
-            let results = assemble_all(root, &ptxas, &jobs)?;
+            let results = assemble_all(root, &Tools { ptxas, nvdisasm }, &jobs)?;
             print!("{}", table(&jobs, &results));
             findings.extend(judge_all(&jobs, &results));
         }
@@ -120,6 +124,13 @@ fn shapes(text: &str, file: &FileEntry) -> Vec<String> {
     findings
 }
 
+/// NVIDIA's programs.
+struct Tools {
+    ptxas: Ptxas,
+    /// The disassembler, where the caller does without if there is none.
+    nvdisasm: Option<PathBuf>,
+}
+
 struct Job<'a> {
     name: &'a str,
     file: &'a FileEntry,
@@ -145,27 +156,40 @@ fn jobs<'a>(files: &[(&'a str, &'a FileEntry)]) -> Vec<Job<'a>> {
 /// What `ptxas` made of a module.
 struct Assembly {
     report: Report,
-    /// Kernels with an instruction that is illegal: see [`illegal_copies`].
-    illegal: Vec<String>,
+    /// What is wrong with its asynchronous copies: see [`judge_copies`].
+    copies: Vec<String>,
 }
 
 /// That, or `ptxas`'s refusal.
 type Outcome = Result<Assembly, String>;
 
-/// Kernels of some disassembled code with an asynchronous copy whose policy of L2 lies in a pair of uniform registers that begins with an odd one,
-/// as `ptxas` 13.0 and 13.5 have it where the copy adds a uniform part to its place in shared memory (`LDGSTS [R9+UR4], desc[UR5]`): a GPU
-/// refuses it as an illegal instruction.
-fn illegal_copies(code: &str) -> Vec<String> {
-    let is_odd = |register: &str| register.parse::<u32>().is_ok_and(|number| number % 2 == 1);
-    let is_illegal = |line: &str| {
-        let policy = line.contains("LDGSTS").then(|| line.split_once("desc[UR")).flatten();
-        policy.and_then(|(_, rest)| rest.split_once(']')).is_some_and(|(register, _)| is_odd(register))
+/// How PTX has asynchronous copies that tell L2 what to keep.
+const KEPT_COPY: &str = "cp.async.cg.shared.global.L2::cache_hint";
+
+/// Looks for copies whose policy of L2 lies in a pair of uniform registers that begins with an odd one, as `ptxas` 13.0 and 13.5 have it where
+/// the copy adds a uniform part to its place in shared memory (`LDGSTS [R9+UR4], desc[UR5]`): a GPU refuses it as an illegal instruction. `code`
+/// has such copies, so it is a finding, too, if none is recognised.
+fn judge_copies(code: &str) -> Vec<String> {
+    let policy = |line: &str| -> Option<u32> {
+        let (_, rest) = line.split_once("LDGSTS")?.1.split_once("desc[UR")?;
+        rest.split_once(']')?.0.parse().ok()
     };
-    let found = functions(code).into_iter().filter(|(_, code)| code.lines().any(is_illegal));
-    found.map(|(name, _)| name).collect()
+    let mut any = false;
+    let mut findings = Vec::new();
+    for (name, code) in functions(code) {
+        let policies: Vec<u32> = code.lines().filter_map(policy).collect();
+        any |= !policies.is_empty();
+        if policies.iter().any(|register| register % 2 == 1) {
+            findings.push(format!("{name}: a copy has its policy in an odd uniform register"));
+        }
+    }
+    if !any {
+        findings.push("no copy that tells L2 what to keep was recognised in the disassembly".to_owned());
+    }
+    findings
 }
 
-fn assemble_all(root: &Path, ptxas: &Ptxas, jobs: &[Job]) -> Result<Vec<Outcome>> {
+fn assemble_all(root: &Path, tools: &Tools, jobs: &[Job]) -> Result<Vec<Outcome>> {
     let scratch = tempfile::tempdir().context("no temporary folder")?;
     let next = AtomicUsize::new(0);
     let results: Mutex<BTreeMap<usize, Outcome>> = Mutex::new(BTreeMap::new());
@@ -174,7 +198,7 @@ fn assemble_all(root: &Path, ptxas: &Ptxas, jobs: &[Job]) -> Result<Vec<Outcome>
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = jobs.get(index) else { return };
             let cubin = scratch.path().join(format!("{index}.cubin"));
-            let outcome = assemble(root, ptxas, job, &cubin).map_err(|error| error.to_string());
+            let outcome = assemble(root, tools, job, &cubin).map_err(|error| error.to_string());
             // Nothing reads it any more, and there may be hundreds.
             let _ = fs::remove_file(&cubin);
             results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(index, outcome);
@@ -190,15 +214,17 @@ fn assemble_all(root: &Path, ptxas: &Ptxas, jobs: &[Job]) -> Result<Vec<Outcome>
     Ok(results.into_values().collect())
 }
 
-fn assemble(root: &Path, ptxas: &Ptxas, job: &Job, cubin: &Path) -> Result<Assembly> {
+fn assemble(root: &Path, tools: &Tools, job: &Job, cubin: &Path) -> Result<Assembly> {
     let ptx = Manifest::folder(root).join(job.name);
-    let report = ptxas.assemble(&ptx, job.arch, cubin)?;
-    // Looking takes seconds, so only where there is such a copy, and where there is something to look with.
-    let has_copies = fs::read_to_string(&ptx)?
-        .lines()
-        .any(|line| line.contains("cp.async.cg.shared.global.L2::cache_hint"));
-    let code = if has_copies { disassemble_if_found(cubin)? } else { None };
-    Ok(Assembly { report, illegal: code.as_deref().map(illegal_copies).unwrap_or_default() })
+    let report = tools.ptxas.assemble(&ptx, job.arch, cubin)?;
+    // Looking takes seconds, so only where there is such a copy.
+    let copies = match &tools.nvdisasm {
+        Some(nvdisasm) if fs::read_to_string(&ptx)?.contains(KEPT_COPY) => {
+            judge_copies(&disassemble(nvdisasm, cubin)?)
+        }
+        _ => vec![],
+    };
+    Ok(Assembly { report, copies })
 }
 
 /// One line for what holds on several architectures.
@@ -217,15 +243,13 @@ fn judge_all(jobs: &[Job], results: &[Outcome]) -> Vec<String> {
 
 /// Findings in what `ptxas` made of one file for one architecture.
 fn judge(job: &Job, outcome: &Outcome) -> Vec<String> {
-    let Assembly { report, illegal } = match outcome {
+    let Assembly { report, copies } = match outcome {
         Ok(assembly) => assembly,
         Err(refusal) => return vec![refusal.clone()],
     };
     let mut findings: Vec<String> =
         report.warnings.iter().filter(|line| !is_harmless(line, job)).cloned().collect();
-    findings.extend(
-        illegal.iter().map(|name| format!("{name}: a copy has its policy in an odd uniform register")),
-    );
+    findings.extend_from_slice(copies);
     for kernel in &job.file.kernels {
         match report.kernels.iter().find(|assembled| assembled.name == kernel.name) {
             Some(assembled) => {
@@ -324,7 +348,7 @@ mod tests {
     }
 
     fn assembly(report: Report) -> Assembly {
-        Assembly { report, illegal: vec![] }
+        Assembly { report, copies: vec![] }
     }
 
     #[test]
@@ -355,9 +379,14 @@ mod tests {
     fn policies_of_copies_in_odd_registers_are_found() {
         let code = |line: &str| format!(".text.k:\n /*0010*/ {line}\n");
         let odd = code("LDGSTS.E.BYPASS.LTC256B.128.ZFILL [R17+UR4], desc[UR5][R4.64], P1 ;");
-        assert_eq!(illegal_copies(&odd), ["k"]);
+        assert_eq!(judge_copies(&odd), ["k: a copy has its policy in an odd uniform register"]);
         let even = code("LDGSTS.E.BYPASS.128 [R17], desc[UR4][R4.64] ;") + "LDG.E desc[UR5][R2.64] ;\n";
-        assert!(illegal_copies(&even).is_empty());
+        assert!(judge_copies(&even).is_empty());
+        let none = code("LDGSTS.E.BYPASS.128 [R17], [R4.64] ;");
+        assert_eq!(
+            judge_copies(&none),
+            ["no copy that tells L2 what to keep was recognised in the disassembly"]
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Write},
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
 };
 
@@ -36,7 +36,7 @@ pub fn run(root: &Path, args: &Args) -> Result<()> {
     let cubin = scratch.path().join("kernels.cubin");
     let report = ptxas.assemble(&ptx, args.arch.name(), &cubin)?;
     let matching = |name: &str| args.kernel.as_deref().is_none_or(|part| name.contains(part));
-    let text = disassemble(&cubin)?;
+    let text = disassemble(&find_nvdisasm()?, &cubin)?;
     let mut shown = String::new();
     for (name, code) in functions(&text).into_iter().filter(|(name, _)| matching(name)) {
         let figures = report.kernels.iter().find(|kernel| kernel.name == name);
@@ -70,38 +70,31 @@ fn source_for(arches: &[Arch], arch: Arch) -> Option<Arch> {
     arches.iter().find(|a| **a == arch).or(portable.max()).copied()
 }
 
-/// The code in `cubin`, where a disassembler is here.
-pub fn disassemble_if_found(cubin: &Path) -> Result<Option<String>> {
-    let (tool, args): (_, &[&str]) = match (find_cuda_tool("nvdisasm"), find_cuda_tool("cuobjdump")) {
-        (Some(nvdisasm), _) => (nvdisasm, &["-c", "-ndf"]),
-        (None, Some(cuobjdump)) => (cuobjdump, &["-sass"]),
-        (None, None) => return Ok(None),
-    };
-    let output = Command::new(&tool)
-        .args(args)
+/// The disassembler.
+pub fn find_nvdisasm() -> Result<PathBuf> {
+    let found = find_cuda_tool("nvdisasm");
+    found.context("no nvdisasm was found: install it with `pip install nvidia-cuda-nvdisasm`")
+}
+
+/// The code in `cubin`.
+pub fn disassemble(nvdisasm: &Path, cubin: &Path) -> Result<String> {
+    let output = Command::new(nvdisasm)
+        .args(["-c", "-ndf"])
         .arg(cubin)
         .output()
-        .with_context(|| format!("{} does not start", tool.display()))?;
+        .with_context(|| format!("{} does not start", nvdisasm.display()))?;
     if !output.status.success() {
-        bail!("{} failed: {}", tool.display(), String::from_utf8_lossy(&output.stderr).trim());
+        bail!("{} failed: {}", nvdisasm.display(), String::from_utf8_lossy(&output.stderr).trim());
     }
-    Ok(Some(String::from_utf8_lossy(&output.stdout).into_owned()))
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn disassemble(cubin: &Path) -> Result<String> {
-    let text = disassemble_if_found(cubin)?;
-    text.context("no nvdisasm was found: install it with `pip install nvidia-cuda-nvdisasm`")
-}
-
-/// Name and code of each function: after `.text.NAME:` in what nvdisasm prints, after `Function : NAME`
-/// in what cuobjdump prints.
+/// Name and code of each function: after `.text.NAME:` in what nvdisasm prints.
 pub fn functions(text: &str) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
     let mut inside = false;
     for line in text.lines() {
-        let label = line.trim().strip_prefix(".text.").and_then(|rest| rest.strip_suffix(':'));
-        let heading = line.trim().strip_prefix("Function : ");
-        if let Some(name) = label.or(heading) {
+        if let Some(name) = line.trim().strip_prefix(".text.").and_then(|rest| rest.strip_suffix(':')) {
             found.push((name.to_owned(), String::new()));
             inside = true;
         } else if line.trim().starts_with(".section") || line.starts_with("//---") {
@@ -132,12 +125,10 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_found_in_the_text_of_either_tool() {
+    fn functions_are_found_in_the_disassembly() {
         let nvdisasm = "\t.section\t.text.foo,\"ax\"\n\t.align 128\n.text.foo:\n        /*0000*/ MOV R1 ;\n\n.L_x_0:\n//------ .text.bar ------\n\t.section\t.text.bar\n.text.bar:\n EXIT ;\n";
         let found = functions(nvdisasm);
         assert_eq!(found[0], ("foo".to_owned(), "        /*0000*/ MOV R1 ;\n.L_x_0:\n".to_owned()));
         assert_eq!(found[1], ("bar".to_owned(), " EXIT ;\n".to_owned()));
-        let cuobjdump = "code for sm_90a\n\t\tFunction : foo\n\t.headerflags\n  EXIT ;\n";
-        assert_eq!(functions(cuobjdump)[0].0, "foo");
     }
 }

@@ -65,9 +65,10 @@ pub fn find_ptxas() -> Option<Ptxas> {
     candidates("ptxas").find_map(|path| Ptxas::at(&path))
 }
 
-/// Finds another tool of the CUDA toolkit, such as `cuobjdump`, in the same places.
+/// Finds another tool of the CUDA toolkit, such as `nvdisasm`: beside the `ptxas` of the variable `PTXAS`, and in the same places.
 pub fn find_cuda_tool(name: &str) -> Option<PathBuf> {
-    candidates(name).find(|path| path.is_file())
+    let beside = env::var_os("PTXAS").map(|ptxas| Path::new(&ptxas).with_file_name(name));
+    beside.into_iter().chain(candidates(name)).find(|path| path.is_file())
 }
 
 fn candidates(name: &str) -> impl Iterator<Item = PathBuf> {
