@@ -50,10 +50,10 @@ impl<T: Copy> Shared<T> {
     }
 
     /// Starts to copy the whole pack at element `from` of `source` to the pack at element `index`, and has L2 let go of it later than of
-    /// what is written, as of what loads read. `zero` is 0, which no compiler knows: a kernel's parameter.
+    /// what is written, as of what loads read. `zero` is a kernel's parameter, of which compilers do not know that it is 0.
     ///
     /// # Safety
-    /// As [`Self::copy_pack_async`], of a whole pack.
+    /// As [`Self::copy_pack_async`], of a whole pack; `zero` is 0.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn copy_pack_kept_async(self, index: u32, source: Global<T>, from: usize, zero: u32) {
@@ -92,7 +92,7 @@ impl<T: Copy> Shared<T> {
     ///
     /// # Safety
     /// As [`Self::copy_pack_async`] for the elements `low..high` of a pack, `low` below `high`. Those in front of `low`
-    /// share 16 aligned bytes with one that exists, which makes them readable.
+    /// share 16 aligned bytes with one that exists, which makes them readable. `zero` is 0.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn copy_part_async<const AHEAD: u32>(

@@ -170,7 +170,7 @@ pub struct Boxes {
     pub u_first: u32,
     /// Of boxes by packs: 1 where L2 is to keep what is written.
     pub keep: u32,
-    /// 0, which copies need that the compilers do not know.
+    /// 0, of which compilers do not know: see [`Shared::copy_pack_kept_async`].
     pub zero: u32,
     /// Of turned boxes: bytes of y between the runs of elements that share a word of x.
     pub neighbour: i64,

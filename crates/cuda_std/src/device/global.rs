@@ -234,7 +234,7 @@ pub unsafe fn set_pack_if<T: Copy>(raw: RawView, when: bool, index: usize, pack:
         );
     }
 }
-/// The policy of stores that say what L2 is to do.
+/// What accesses and copies tell L2 to do.
 pub type Policy = u64;
 
 #[inline(always)]

@@ -129,59 +129,42 @@ products!(
     [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31]
 );
 
-macro_rules! dispatch {
-    ($($name:ident: $wide:ident, $narrow:ident, $least:ident;)*) => {$(
+/// Calls the function for so many sums.
+macro_rules! of_sums {
+    ($sums:ident: $wide:ident, $narrow:ident, $least:ident $(::<$($turn:ident),*>)?; $($rest:expr),*) => {{
+        let sums = (&raw mut *$sums).cast::<f32>();
+        match const { SUMS } {
+            128 => $wide$(::<$($turn),*>)?(&mut *sums.cast(), $($rest),*),
+            64 => $narrow$(::<$($turn),*>)?(&mut *sums.cast(), $($rest),*),
+            32 => $least$(::<$($turn),*>)?(&mut *sums.cast(), $($rest),*),
+            _ => const { assert!(SUMS == 128 || SUMS == 64 || SUMS == 32, "64, 128 or 256 columns") },
+        }
+    }};
+}
+
+macro_rules! multiply {
+    ($($name:ident<$($turn:ident),*>: $wide:ident, $narrow:ident, $least:ident;)*) => {$(
         #[inline(always)]
-        pub unsafe fn $name<const SUMS: usize, const A: u32, const B: u32>(
+        pub unsafe fn $name<const SUMS: usize, $(const $turn: u32),*>(
             sums: &mut [f32; SUMS],
             a: Operand,
             b: Operand,
             more: bool,
         ) {
             let (a, b) = (a.steps(), b.steps());
-            let sums = (&raw mut *sums).cast::<f32>();
             // SAFETY: as many sums as each function takes; the rest is the caller's contract.
-            unsafe {
-                match const { SUMS } {
-                    128 => $wide::<A, B>(&mut *sums.cast(), a, b, more),
-                    64 => $narrow::<A, B>(&mut *sums.cast(), a, b, more),
-                    32 => $least::<A, B>(&mut *sums.cast(), a, b, more),
-                    _ => const { assert!(SUMS == 128 || SUMS == 64 || SUMS == 32, "64, 128 or 256 columns") },
-                }
-            }
+            unsafe { of_sums!(sums: $wide, $narrow, $least::<$($turn),*>; a, b, more) }
         }
     )*};
 }
-dispatch! {
-    multiply_f16: f16_256, f16_128, f16_64;
-    multiply_bf16: bf16_256, bf16_128, bf16_64;
-}
-
-#[inline(always)]
-pub unsafe fn multiply_tf32<const SUMS: usize>(sums: &mut [f32; SUMS], a: Operand, b: Operand, more: bool) {
-    let (a, b) = (a.steps(), b.steps());
-    let sums = (&raw mut *sums).cast::<f32>();
-    // SAFETY: as above.
-    unsafe {
-        match const { SUMS } {
-            128 => tf32_256(&mut *sums.cast(), a, b, more),
-            64 => tf32_128(&mut *sums.cast(), a, b, more),
-            32 => tf32_64(&mut *sums.cast(), a, b, more),
-            _ => const { assert!(SUMS == 128 || SUMS == 64 || SUMS == 32, "64, 128 or 256 columns") },
-        }
-    }
+multiply! {
+    multiply_f16<A, B>: f16_256, f16_128, f16_64;
+    multiply_bf16<A, B>: bf16_256, bf16_128, bf16_64;
+    multiply_tf32<>: tf32_256, tf32_128, tf32_64;
 }
 
 #[inline(always)]
 pub unsafe fn finish<const SUMS: usize>(sums: &mut [f32; SUMS]) {
-    let sums = (&raw mut *sums).cast::<f32>();
     // SAFETY: as many sums as each function takes.
-    unsafe {
-        match const { SUMS } {
-            128 => finish_256(&mut *sums.cast()),
-            64 => finish_128(&mut *sums.cast()),
-            32 => finish_64(&mut *sums.cast()),
-            _ => const { assert!(SUMS == 128 || SUMS == 64 || SUMS == 32, "64, 128 or 256 columns") },
-        }
-    }
+    unsafe { of_sums!(sums: finish_256, finish_128, finish_64;) }
 }

@@ -30,8 +30,9 @@ pub unsafe fn copy_part<T: Copy, const AHEAD: u32>(
     from: usize,
     low: u32,
     high: u32,
-    _: u32,
+    zero: u32,
 ) {
+    assert_eq!(zero, 0, "a GPU would copy to another place");
     let size = size_of::<T>();
     let (low, high) = (low as usize, high as usize);
     // SAFETY: the checker tests the accesses; the bytes are those of elements.
@@ -50,7 +51,8 @@ pub unsafe fn copy_part<T: Copy, const AHEAD: u32>(
 
 #[inline(always)]
 #[track_caller]
-pub unsafe fn copy_pack_kept<T: Copy>(to: RawShared, index: u32, source: RawView, from: usize, _: u32) {
+pub unsafe fn copy_pack_kept<T: Copy>(to: RawShared, index: u32, source: RawView, from: usize, zero: u32) {
+    assert_eq!(zero, 0, "a GPU would copy to another place");
     // SAFETY: the checker tests the accesses.
     unsafe { copy_pack::<T>(to, index, source, from, 16 / size_of::<T>() as u32) }
 }

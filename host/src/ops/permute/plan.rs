@@ -5,7 +5,7 @@ use std::fmt;
 use super::boxes::{Boxed, Layout, Way};
 use super::cost::{cost, of_rows, with_best_limit};
 use super::simplify::{Dim, PACK, Simple, simplify, widen};
-use super::small::goes_directly;
+use super::small::{goes_directly, might_go_directly};
 use super::takes::{SECTOR, Walk, chain_of_x, takes};
 use super::tiles::Tiled;
 use crate::dtype::DType;
@@ -71,7 +71,7 @@ impl Plan {
         let stays = |dim: &Dim| dim.x == 1 && dim.extent * PACK >= LEAST_KEPT;
         let kept = !cast && simple.size == PACK && simple.dims.last().is_none_or(stays);
         let kernel = match staged.into_iter().next() {
-            Some(kernel) if cast || !(kept || goes_directly(&simple, &kernel)) => kernel,
+            Some(kernel) if cast || !(kept || goes_directly(&simple, request.x_phase, &kernel)) => kernel,
             _ if cast => Choice::Cast,
             _ => Choice::Gather,
         };
@@ -84,7 +84,9 @@ impl Plan {
         let plan = |kernel| Plan { request: request.clone(), simple: simple.clone(), kernel };
         let first = Plan::new(request.clone());
         let gathers = matches!(first.kernel, Choice::Gather);
-        let others = staged.into_iter().skip(usize::from(!gathers)).map(plan);
+        let cast = request.from != request.to;
+        let gather = (!gathers && !cast && might_go_directly(&simple)).then_some(Choice::Gather);
+        let others = gather.into_iter().chain(staged.into_iter().skip(usize::from(!gathers))).map(plan);
         std::iter::once(first).chain(others).take(most).collect()
     }
 }

@@ -11,40 +11,51 @@ use super::takes::SECTOR;
 /// Units up to which most of the time is a launch's: 3×40×50 by (0,2,1) takes 1.1 µs instead of 1.9.
 const LAUNCH: usize = 1 << 14;
 
-/// Units up to which only tiles and turned words are faster, that need no tables: 485×129 by (1,0) takes 1.7 µs in each type instead of 2.2,
-/// 67×3×223 by (1,0,2) 1.0 to 1.5 instead of 1.5 to 1.9 as rows; 128×512 by (1,0) in f32 1.7 instead of 1.5, but in i8 1.6 instead of 1.8.
+/// Units up to which only tiles, and words of several bytes that are turned, are faster: 485×129 by (1,0) takes 1.7 µs in f32, f16 and i8 instead of
+/// 2.2, 67×3×223 by (1,0,2) 1.0 to 1.5 instead of 1.5 to 1.9 as rows; 128×512 by (1,0) in f32 1.7 instead of 1.5 by tiles, but in i8, where bytes are
+/// turned, 1.6 instead of 1.8. Of units of at most four bytes, as is what follows: with larger ones time is that of as many bytes.
 const FEW: usize = 1 << 17;
 
 /// Units up to which boxes are slower where a warp reads at most [`SECTORS`] sectors at once: 152×28×9×5 by (3,1,0,2) takes 1.6 to 2.1 µs
 /// instead of 2.5 to 2.7, 5×40×1661 by (1,2,0) 2.2 to 2.4 instead of 2.7 to 3.0; 7×30×33×31 by (0,3,2,1), of 32 sectors, 3.3 instead of 2.8.
 const SOME: usize = 1 << 19;
 const SECTORS: usize = 24;
+const MEASURED_SIZE: usize = 4;
 
-/// Whether threads are to fetch what they store, where `staged` is the best plan of another kind.
-pub fn goes_directly(simple: &Simple, staged: &Choice) -> bool {
-    let units: usize = simple.dims.iter().map(|dim| dim.extent).product();
+/// Whether threads are to fetch what they store, where `staged` is the best plan of another kind. x begins `x_phase` bytes behind a sector.
+pub fn goes_directly(simple: &Simple, x_phase: usize, staged: &Choice) -> bool {
+    let (units, bytes) = units_and_bytes(simple);
     let by_words = match staged {
         Choice::Tiles(_) => true,
         Choice::Boxes(boxed) => boxed.way == Way::Turned && simple.size > 1,
         _ => false,
     };
-    match units {
-        ..=LAUNCH => true,
-        ..=FEW => !by_words,
-        ..=SOME => matches!(staged, Choice::Boxes(_)) && !by_words && sectors_of_a_warp(simple) <= SECTORS,
-        _ => false,
-    }
+    let is_measured = simple.size <= MEASURED_SIZE;
+    let boxed = matches!(staged, Choice::Boxes(_)) && !by_words;
+    units <= LAUNCH
+        || units <= FEW && bytes <= FEW * MEASURED_SIZE && !by_words
+        || units <= SOME && is_measured && boxed && sectors_of_a_warp(simple, x_phase) <= SECTORS
+}
+
+/// Whether that is worth a try, whatever [`goes_directly`] says.
+pub fn might_go_directly(simple: &Simple) -> bool {
+    units_and_bytes(simple).0 <= 2 * SOME
+}
+
+fn units_and_bytes(simple: &Simple) -> (usize, usize) {
+    let units: usize = simple.dims.iter().map(|dim| dim.extent).product();
+    (units, units * simple.size)
 }
 
 /// Sectors of x that the first 32 units of y come from.
-fn sectors_of_a_warp(simple: &Simple) -> usize {
+fn sectors_of_a_warp(simple: &Simple, x_phase: usize) -> usize {
     let place = |number: usize| {
         let (mut rest, mut x) = (number, 0);
         for dim in simple.dims.iter().rev() {
             x += (rest % dim.extent) as isize * dim.x;
             rest /= dim.extent;
         }
-        (x * simple.size as isize).div_euclid(SECTOR as isize)
+        (x_phase as isize + x * simple.size as isize).div_euclid(SECTOR as isize)
     };
     (0..32).map(place).collect::<BTreeSet<_>>().len()
 }
@@ -81,6 +92,10 @@ mod tests {
             (&[7, 30, 33, 31], &[0, 3, 2, 1], DType::F32, false),
             (&[2, 36, 3, 19, 99], &[3, 1, 0, 2, 4], DType::F16, false),
             (&[512, 1323], &[1, 0], DType::F32, false),
+            // Larger units: as few, but more bytes.
+            (&[257, 509], &[1, 0], DType::F32, true),
+            (&[257, 509], &[1, 0], DType::F64, false),
+            (&[100, 290, 6, 12], &[2, 0, 1, 3], DType::F32, false),
         ] {
             let plan = plan(shape, order, dtype);
             assert_eq!(
@@ -93,10 +108,12 @@ mod tests {
 
     #[test]
     fn sectors_are_counted_along_the_fastest_units_of_y() {
-        let sectors =
-            |shape: &[usize], order: &[usize]| sectors_of_a_warp(&plan(shape, order, DType::F32).simple);
-        assert_eq!(sectors(&[1000, 1000], &[1, 0]), 32);
-        // Four of each of eight rows, which begin at sectors.
-        assert_eq!(sectors(&[8, 1000], &[1, 0]), 8);
+        let sectors = |shape: &[usize], order: &[usize], phase| {
+            sectors_of_a_warp(&plan(shape, order, DType::F32).simple, phase)
+        };
+        assert_eq!(sectors(&[1000, 1000], &[1, 0], 0), 32);
+        // Four of each of eight rows, which begin at sectors, or in the last words of one.
+        assert_eq!(sectors(&[8, 1000], &[1, 0], 0), 8);
+        assert_eq!(sectors(&[8, 1000], &[1, 0], 24), 16);
     }
 }
