@@ -45,6 +45,9 @@ pub enum CliError {
     #[error("{op}: tensor `{name}` is required: {required}; the input has {got}")]
     MissingTensor { op: &'static str, name: &'static str, required: String, got: String },
 
+    #[error("{op}: tensor `{name}` must be absent {why}, got one of shape {got:?}")]
+    UnwantedTensor { op: &'static str, name: &'static str, why: String, got: Vec<usize> },
+
     #[error("{op}: at most one mask may be given: {masks}; the input has {got}")]
     MaskConflict { op: &'static str, masks: &'static str, got: String },
 

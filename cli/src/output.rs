@@ -38,15 +38,30 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Writes a line to stderr.
+/// Writes a line to stderr. What it quotes may be anyone's, such as a tensor's name in a file: the terminal sees no control characters.
 pub fn note(line: &str) {
     // Nobody is left to be told of a failure.
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", harmless(line));
+}
+
+fn harmless(line: &str) -> String {
+    line.chars().fold(String::with_capacity(line.len()), |mut shown, char| {
+        match char.is_control() {
+            true => shown.extend(char.escape_default()),
+            false => shown.push(char),
+        }
+        shown
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_are_shown_by_their_numbers() {
+        assert_eq!(harmless("no tensor `\u{1b}[31mx·é`\n"), "no tensor `\\u{1b}[31mx·é`\\n");
+    }
 
     #[test]
     fn a_file_is_replaced_or_left_alone() {

@@ -207,7 +207,20 @@ fn what_is_not_read_must_fit() {
     folder.file("linear", &linear);
     let gates = ["w_ih", "w_hh", "w_ih_l1", "w_hh_l1"].map(|name| (name, of(&[12, 4])));
     let layers = [("x", of(&[2, 3, 4])), ("y", of(&[2, 3, 4])), ("dy", of(&[2, 3, 4]))];
-    folder.file("layers", &layers.into_iter().chain(gates).collect::<Vec<_>>());
+    let layers: Vec<_> = layers.into_iter().chain(gates).collect();
+    folder.file("layers", &layers);
+    let and = |more: &[(&'static str, Tensor)]| [&layers[..], more].concat();
+    folder.file("inner", &and(&[("y_l0", of(&[3, 2, 4]))]));
+    folder.file("more", &and(&[("y_l0", of(&[2, 3, 4])), ("y_l1", of(&[2, 3, 4]))]));
+    let [own, wide, short] = [&[12, 4][..], &[12, 8], &[12, 3]].map(of);
+    let of_both = |w_ih_l1: &Tensor, w_hh_l1_reverse: &Tensor| {
+        let names = ["w_ih_reverse", "w_hh_reverse", "w_ih_l1", "w_ih_l1_reverse", "w_hh_l1_reverse", "y_l0"];
+        let tensors = [&own, &own, w_ih_l1, &wide, w_hh_l1_reverse, &wide].map(Tensor::clone);
+        let others = layers.iter().filter(|(name, _)| !names.contains(name)).cloned();
+        others.chain(names.into_iter().zip(tensors)).collect::<Vec<_>>()
+    };
+    folder.file("forward", &of_both(&own, &own));
+    folder.file("reverse", &of_both(&wide, &short));
     folder.file("keys", &[("x", of(&[3, 4]))]);
     for (op, file, status, want) in [
         (
@@ -221,6 +234,20 @@ fn what_is_not_read_must_fit() {
             "other",
             1,
             "add_layer_norm_backward: `input_bias` must have dtype f32, as `sum` is, got f16",
+        ),
+        ("gru_backward", "inner", 1, "gru_backward: `y_l0` must have shape [2, 3, 4], got [3, 2, 4]"),
+        (
+            "gru_backward",
+            "more",
+            1,
+            "gru_backward: tensor `y_l1` must be absent with the weights of 2 layers, got one of shape [2, 3, 4]",
+        ),
+        ("gru_backward", "forward", 1, "gru_backward: `w_ih_l1` must have shape [12, 8], got [12, 4]"),
+        (
+            "gru_backward",
+            "reverse",
+            1,
+            "gru_backward: `w_hh_l1_reverse` must have shape [3·H, H], got [12, 3]",
         ),
         ("linear_backward", "linear", 1, "linear_backward: `pre` must have shape [3, 9], got [9, 9]"),
         (

@@ -106,6 +106,20 @@ pub enum Error {
     Format { path: PathBuf, reason: String },
 }
 
+impl Error {
+    /// The same of another argument, where it is about a tensor's shape, type, device or strides.
+    pub(crate) fn of_argument(mut self, name: impl FnOnce(&'static str) -> &'static str) -> Error {
+        if let Error::Shape { arg, .. }
+        | Error::DType { arg, .. }
+        | Error::DeviceMismatch { arg, .. }
+        | Error::Strides { arg, .. } = &mut self
+        {
+            *arg = name(arg);
+        }
+        self
+    }
+}
+
 /// Driver logs and checker reports have many lines; an error message has one.
 fn one_line(text: &str) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")

@@ -20,7 +20,7 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum Op {
     /// The kernel, tiles and splits of a product of matrices
-    Matmul(products::Args),
+    Matmul(products::MatmulArgs),
     /// The same of a linear layer
     Linear(products::LinearArgs),
     /// Whether the probabilities of attention are one kernel, and its tiles

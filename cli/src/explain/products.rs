@@ -10,8 +10,9 @@ use crate::device::{DeviceArgs, Opened};
 use crate::error::CliError;
 use crate::ops::linear::heads_of;
 
+/// What both have.
 #[derive(clap::Args)]
-pub struct Args {
+struct Product {
     /// Rows of the result
     m: usize,
     /// Columns of the result
@@ -24,12 +25,6 @@ pub struct Args {
     /// The operands' type
     #[arg(long, value_enum, default_value = "bf16")]
     dtype: Type,
-    /// The first operand is [K, M] in memory
-    #[arg(long)]
-    transpose_a: bool,
-    /// The second operand is [N, K] in memory
-    #[arg(long)]
-    transpose_b: bool,
     /// f32 operands may be rounded to tf32
     #[arg(long)]
     tf32: bool,
@@ -38,9 +33,21 @@ pub struct Args {
 }
 
 #[derive(clap::Args)]
+pub struct MatmulArgs {
+    #[command(flatten)]
+    product: Product,
+    /// The first operand is [K, M] in memory
+    #[arg(long)]
+    transpose_a: bool,
+    /// The second operand is [N, K] in memory
+    #[arg(long)]
+    transpose_b: bool,
+}
+
+#[derive(clap::Args)]
 pub struct LinearArgs {
     #[command(flatten)]
-    product: Args,
+    product: Product,
     /// Parts that the result's heads are of, 3 for queries, keys and values; a sequence has M rows
     #[arg(long)]
     parts: Option<usize>,
@@ -49,14 +56,14 @@ pub struct LinearArgs {
     heads: Option<usize>,
 }
 
-impl Args {
+impl Product {
     fn matrix(&self, device: &Device, rows: usize, cols: usize) -> Result<Desc> {
         Desc::new(device, self.dtype.dtype(), &[self.batch, rows, cols])
     }
 
     /// `more` is a line of its own.
     fn print(&self, opened: &Opened, name: &str, plan: &Plan, more: &str) -> Result<(), CliError> {
-        let Args { m, n, k, batch, dtype, .. } = self;
+        let Product { m, n, k, batch, dtype, .. } = self;
         let batch = if *batch == 1 { String::new() } else { format!("{batch} times ") };
         let dtype = dtype.dtype();
         opened.print(&format!(
@@ -66,25 +73,16 @@ impl Args {
     }
 }
 
-pub fn matmul(args: &Args) -> Result<(), CliError> {
+pub fn matmul(args: &MatmulArgs) -> Result<(), CliError> {
+    let &MatmulArgs { product: ref args, transpose_a, transpose_b } = args;
     let opened = args.device.open()?;
     let (m, n, k) = (args.m, args.n, args.k);
-    let a = if args.transpose_a {
-        args.matrix(&opened.device, k, m)?
-    } else {
-        args.matrix(&opened.device, m, k)?
+    let matrix = |turned: bool, rows: usize, cols: usize| match turned {
+        true => args.matrix(&opened.device, cols, rows),
+        false => args.matrix(&opened.device, rows, cols),
     };
-    let b = if args.transpose_b {
-        args.matrix(&opened.device, n, k)?
-    } else {
-        args.matrix(&opened.device, k, n)?
-    };
-    let parameters = Matmul {
-        transpose_a: args.transpose_a,
-        transpose_b: args.transpose_b,
-        tf32: args.tf32,
-        ..Matmul::default()
-    };
+    let (a, b) = (matrix(transpose_a, m, k)?, matrix(transpose_b, k, n)?);
+    let parameters = Matmul { transpose_a, transpose_b, tf32: args.tf32, ..Matmul::default() };
     args.print(&opened, "matmul", &explain(&a, &b, &parameters)?, "")
 }
 

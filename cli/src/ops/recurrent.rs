@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use warpwright::ops::recurrent::{inner_name, weight_name};
 use warpwright::ops::{
     self, CellGradients, LayerGradients, LstmState, PointwiseGradients, Recurred, Recurrent,
     RecurrentGradients, RecurrentKind, RecurrentWeights, Upstream,
@@ -23,16 +24,11 @@ struct Names {
 
 /// Layer by layer, forward first: PyTorch's, the first layer's without a number.
 static NAMES: LazyLock<Vec<Names>> = LazyLock::new(|| {
-    let places = (0..MOST_LAYERS).flat_map(|layer| [(layer, ""), (layer, "_reverse")]);
+    let places = (0..MOST_LAYERS).flat_map(|layer| [(layer, false), (layer, true)]);
     places
-        .map(|(layer, direction)| {
+        .map(|(layer, reverse)| {
             // Made once, and used for as long as the program runs.
-            let name = |weight: &str| -> &'static str {
-                match layer {
-                    0 => format!("{weight}{direction}").leak(),
-                    _ => format!("{weight}_l{layer}{direction}").leak(),
-                }
-            };
+            let name = |weight: &str| -> &'static str { weight_name(weight, layer, reverse).leak() };
             let weights = ["w_ih", "w_hh", "b_ih", "b_hh"];
             Names { inputs: weights.map(name), gradients: weights.map(|weight| name(&format!("d{weight}"))) }
         })
@@ -41,7 +37,7 @@ static NAMES: LazyLock<Vec<Names>> = LazyLock::new(|| {
 
 /// The names of the results of the layers before the last.
 static INNER: LazyLock<Vec<&'static str>> =
-    LazyLock::new(|| (0..MOST_LAYERS - 1).map(|layer| &*format!("y_l{layer}").leak()).collect());
+    LazyLock::new(|| (0..MOST_LAYERS - 1).map(|layer| &*inner_name(layer).leak()).collect());
 
 const X: TensorSpec = tensor("x", "f32, f16 or bf16", "[T, B, I]", "the input of each step");
 const X_OF_CELL: TensorSpec = tensor("x", "f32, f16 or bf16", "[B, I]", "the input");
@@ -396,13 +392,14 @@ fn sequence_backward(
     let layers = places.iter().map(|&place| weights(tensors, place)).collect::<Result<Vec<_>, _>>()?;
     let (x, of) = (tensors.require("x")?, recurrent(tensors, parameters, &layers, bidirectional));
     let y = tensors.require("y")?.clone();
-    // A layer has one place, or two. One that should not be there is refused by the operation.
-    let before_last = places.len() / (1 + usize::from(bidirectional)) - 1;
-    let state_of = |(layer, &name): (usize, &&'static str)| match tensors.get(name) {
-        None if layer < before_last => Some(tensors.require(name).cloned()),
-        given => given.cloned().map(Ok),
-    };
-    let inner = INNER.iter().enumerate().map_while(state_of).collect::<Result<_, _>>()?;
+    // A layer has one place, or two.
+    let count = places.len() / (1 + usize::from(bidirectional));
+    let (below_last, others) = INNER.split_at(count - 1);
+    if let Some((name, given)) = others.iter().find_map(|&name| Some((name, tensors.get(name)?))) {
+        let (why, got) = (format!("with the weights of {count} layers"), given.shape().to_vec());
+        return Err(CliError::UnwantedTensor { op: tensors.op(), name, why, got });
+    }
+    let inner = below_last.iter().map(|&name| tensors.require(name).cloned()).collect::<Result<_, _>>()?;
     // Of the results, the gradients need y alone.
     let results = Recurred { h_n: y.clone(), y, c_n: None, inner, kept: Vec::new() };
     let upstream = Upstream { dy: tensors.get("dy"), dh_n: tensors.get("dh_n"), dc_n: tensors.get("dc_n") };

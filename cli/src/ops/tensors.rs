@@ -52,6 +52,11 @@ impl Tensors {
         })
     }
 
+    /// The operation that they are for.
+    pub fn op(&self) -> &'static str {
+        self.op.name
+    }
+
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
     }

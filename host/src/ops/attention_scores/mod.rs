@@ -23,7 +23,8 @@ const OP: &str = "attention_scores";
 /// f16 and bf16 of 65 to 1024 keys, a multiple of 8, are one kernel, which never writes the scores: they stay in f32
 /// until the result is rounded. It takes rows of q and k that start at multiples of 16 bytes, rows of a mask that start at multiples of 8,
 /// as many keys as shared memory holds with their numbers, and up to two dimensions in front that do not merge. Anything else is
-/// a product and a softmax behind it, with scores rounded to the operands' type in between. [`explain`] tells which, and
+/// a product and a softmax behind it, with scores rounded to the operands' type in between: in f16 those beyond 65504 become infinite there,
+/// and rows that have one NaN. [`explain`] tells which, and
 /// [`candidates`] what else could serve.
 ///
 /// ```

@@ -16,6 +16,7 @@ mod forms;
 mod fused;
 mod fused_input;
 mod layer;
+mod names;
 mod persistent;
 mod plan;
 mod problem;
@@ -30,6 +31,7 @@ pub use cell::{
     gru_cell_pointwise_backward, gru_cell_shape, lstm_cell, lstm_cell_backward, lstm_cell_pointwise,
     lstm_cell_pointwise_backward, lstm_cell_shape,
 };
+pub use names::{inner_name, weight_name};
 pub use plan::{Choice, Plan};
 pub use sequence::{
     Kept, Recurred, RecurrentGradients, Upstream, gru, gru_backward, gru_explain, gru_shape, lstm,

@@ -1,5 +1,6 @@
 //! What is asked: the checked operands.
 
+use super::names::{lasting, weight_name};
 use super::{Kind, Recurrent, RecurrentWeights};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -52,6 +53,11 @@ pub fn weights<D: Described>(
         return Err(Error::TooLarge { op, what: "rows of `w_hh`", limit, got });
     }
     Ok(hidden)
+}
+
+/// An error about a weight with the name that this has in its layer and direction.
+pub fn of_place(error: Error, index: usize, directions: usize) -> Error {
+    error.of_argument(|weight| lasting(weight_name(weight, index / directions, index % directions == 1)))
 }
 
 /// How a layer's x `[T, B, I]` lies.
@@ -118,9 +124,11 @@ impl Problem {
         let hidden = weights(op, kind, &parameters.layers[0], x, input)?;
         for (index, of) in parameters.layers.iter().enumerate().skip(1) {
             let input = if index < directions { input } else { directions * hidden };
-            if weights(op, kind, of, x, input)? != hidden {
+            let own = weights(op, kind, of, x, input).map_err(|error| of_place(error, index, directions))?;
+            if own != hidden {
                 let required = format!("[{}, {hidden}], as that of the first layer", kind.gates() * hidden);
-                return Err(shape(op, "w_hh", required, of.w_hh.described()));
+                let error = shape(op, "w_hh", required, of.w_hh.described());
+                return Err(of_place(error, index, directions));
             }
         }
         for (what, extent) in

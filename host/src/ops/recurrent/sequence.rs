@@ -2,8 +2,9 @@
 
 use super::backward::{self, Upward};
 use super::layer::{Aside, Layer, Results};
+use super::names::{inner_name, lasting};
 use super::plan::{Choice, Plan, Target};
-use super::problem::{Problem, operand};
+use super::problem::{Problem, of_place, operand};
 use super::{Kind, LayerGradients, Recurrent, RecurrentWeights};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -23,7 +24,7 @@ pub struct Recurred<T = Tensor> {
     pub h_n: T,
     /// c likewise, of an LSTM.
     pub c_n: Option<T>,
-    /// y of the layers below the last, `[T, B, D·H]`: with x and y all that the gradient needs.
+    /// y of the layers below the last, `[T, B, D·H]`: with x and y all that the gradient needs. Errors call them `y_l0`, `y_l1` and so on.
     pub inner: Vec<T>,
     /// With [`Recurrent::keep`], of each layer and direction, what spares the gradient two products; otherwise nothing.
     pub kept: Vec<Kept<T>>,
@@ -273,7 +274,9 @@ impl Here {
             h0: maybe(parameters.h0, "h0")?,
             c0: maybe(parameters.c0, "c0")?,
             lengths: maybe(parameters.lengths, "lengths")?,
-            layers: parameters.layers.iter().map(owned).collect::<Result<_>>()?,
+            layers: (parameters.layers.iter().enumerate())
+                .map(|(index, of)| owned(of).map_err(|error| of_place(error, index, parameters.directions())))
+                .collect::<Result<_>>()?,
         })
     }
 }
@@ -364,8 +367,8 @@ fn gradients(
         let (required, got) = (format!("{} tensors", problem.layers - 1), results.inner.len().to_string());
         return Err(Error::Parameter { op, arg: "inner", required, got });
     }
-    for inner in &results.inner {
-        like("inner", inner, &of_time(&problem))?;
+    for (layer, inner) in results.inner.iter().enumerate() {
+        like(lasting(inner_name(layer)), inner, &of_time(&problem))?;
     }
     if !results.kept.is_empty() {
         let wanted = kept(&problem)?;
@@ -401,8 +404,9 @@ fn gradients(
         |tensor: &Tensor| if problem.batch_first { tensor.transpose(0, 1) } else { Ok(tensor.clone()) };
     let adopted = |tensor: &Tensor, arg| tensor.adopted(x.device(), op, arg);
     let y = turned(&adopted(&results.y, "y")?)?;
-    let inner: Vec<Tensor> =
-        results.inner.iter().map(|inner| adopted(inner, "inner")).collect::<Result<_>>()?;
+    let inner: Vec<Tensor> = (results.inner.iter().enumerate())
+        .map(|(layer, inner)| adopted(inner, lasting(inner_name(layer))))
+        .collect::<Result<_>>()?;
     let kept: Vec<Kept> =
         results.kept.iter().map(|kept| kept.adopted(x.device(), op)).collect::<Result<_>>()?;
     let of_states = |given: Option<&Tensor>, arg| given.map(|given| adopted(given, arg)).transpose();
