@@ -2,7 +2,7 @@
 //! and fails on what must not ship.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     sync::{
@@ -20,9 +20,10 @@ use cuda_builder::{
 };
 
 use crate::{
+    copies::{has_kept_copies, judge_copies},
     families::select,
     manifest::{FileEntry, KernelEntry, Manifest, sha256},
-    sass::{disassemble, find_nvdisasm, functions},
+    sass::{disassemble, find_nvdisasm},
 };
 
 #[derive(clap::Args)]
@@ -58,11 +59,15 @@ pub fn run(root: &Path, args: &Args) -> Result<()> {
         files.extend(entry.files.iter().map(|(name, file)| (name.as_str(), file)));
     }
     let mut findings = Vec::new();
+    let mut with_kept_copies = BTreeSet::new();
     for (name, file) in &files {
         let path = Manifest::folder(root).join(name);
         let text = fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
         if sha256(text.as_bytes()) != file.sha256 {
             bail!("host/ptx/{name} is not the file that was built: run `cargo xtask build-ptx`");
+        }
+        if has_kept_copies(&text) {
+            with_kept_copies.insert(*name);
         }
         findings.extend(shapes(&text, file).into_iter().map(|finding| format!("{name}: {finding}")));
     }
@@ -70,7 +75,7 @@ pub fn run(root: &Path, args: &Args) -> Result<()> {
     match ptxas {
         Some(ptxas) => {
             println!("ptxas {} ({})", ptxas.version, ptxas.path.display());
-            let jobs = jobs(&files);
+            let jobs = jobs(&files, &with_kept_copies);
             let results = assemble_all(root, &Tools { ptxas, nvdisasm }, &jobs)?;
             print!("{}", table(&jobs, &results));
             findings.extend(judge_all(&jobs, &results));
@@ -135,18 +140,20 @@ struct Job<'a> {
     name: &'a str,
     file: &'a FileEntry,
     arch: &'a str,
+    /// Whether there are copies to look at: see [`has_kept_copies`].
+    kept_copies: bool,
 }
 
 /// The longest first, so that the last to finish is a short one.
-fn jobs<'a>(files: &[(&'a str, &'a FileEntry)]) -> Vec<Job<'a>> {
+fn jobs<'a>(files: &[(&'a str, &'a FileEntry)], with_kept_copies: &BTreeSet<&str>) -> Vec<Job<'a>> {
     let mut jobs = Vec::new();
-    for (name, file) in files {
+    for &(name, file) in files {
         // PTX with a generation's own instructions runs on that generation alone.
         let own = [file.arch.as_str()];
         let arches: &[&str] = if file.arch.ends_with('a') { &own } else { &PORTABLE };
         jobs.extend(arches.iter().map(|arch| {
             let arch = PORTABLE.into_iter().find(|known| known == arch).unwrap_or(&file.arch);
-            Job { name, file, arch }
+            Job { name, file, arch, kept_copies: with_kept_copies.contains(name) }
         }));
     }
     jobs.sort_by_key(|job| std::cmp::Reverse(job.file.bytes));
@@ -162,32 +169,6 @@ struct Assembly {
 
 /// That, or `ptxas`'s refusal.
 type Outcome = Result<Assembly, String>;
-
-/// How PTX has asynchronous copies that tell L2 what to keep.
-const KEPT_COPY: &str = "cp.async.cg.shared.global.L2::cache_hint";
-
-/// Looks for copies whose policy of L2 lies in a pair of uniform registers that begins with an odd one, as `ptxas` 13.0 and 13.5 have it where
-/// the copy adds a uniform part to its place in shared memory (`LDGSTS [R9+UR4], desc[UR5]`): a GPU refuses it as an illegal instruction. `code`
-/// has such copies, so it is a finding, too, if none is recognised.
-fn judge_copies(code: &str) -> Vec<String> {
-    let policy = |line: &str| -> Option<u32> {
-        let (_, rest) = line.split_once("LDGSTS")?.1.split_once("desc[UR")?;
-        rest.split_once(']')?.0.parse().ok()
-    };
-    let mut any = false;
-    let mut findings = Vec::new();
-    for (name, code) in functions(code) {
-        let policies: Vec<u32> = code.lines().filter_map(policy).collect();
-        any |= !policies.is_empty();
-        if policies.iter().any(|register| register % 2 == 1) {
-            findings.push(format!("{name}: a copy has its policy in an odd uniform register"));
-        }
-    }
-    if !any {
-        findings.push("no copy that tells L2 what to keep was recognised in the disassembly".to_owned());
-    }
-    findings
-}
 
 fn assemble_all(root: &Path, tools: &Tools, jobs: &[Job]) -> Result<Vec<Outcome>> {
     let scratch = tempfile::tempdir().context("no temporary folder")?;
@@ -219,9 +200,7 @@ fn assemble(root: &Path, tools: &Tools, job: &Job, cubin: &Path) -> Result<Assem
     let report = tools.ptxas.assemble(&ptx, job.arch, cubin)?;
     // Looking takes seconds, so only where there is such a copy.
     let copies = match &tools.nvdisasm {
-        Some(nvdisasm) if fs::read_to_string(&ptx)?.contains(KEPT_COPY) => {
-            judge_copies(&disassemble(nvdisasm, cubin)?)
-        }
+        Some(nvdisasm) if job.kept_copies => judge_copies(&disassemble(nvdisasm, cubin)?),
         _ => vec![],
     };
     Ok(Assembly { report, copies })
@@ -347,6 +326,10 @@ mod tests {
         Assembled { name: "k".into(), registers, ..Assembled::default() }
     }
 
+    fn job<'a>(file: &'a FileEntry, arch: &'a str) -> Job<'a> {
+        Job { name: "f", file, arch, kept_copies: false }
+    }
+
     fn assembly(report: Report) -> Assembly {
         Assembly { report, copies: vec![] }
     }
@@ -373,20 +356,6 @@ mod tests {
         assert_eq!(judge_kernel(&k, &spilled, true), ["spills: 8 bytes stored, 12 loaded"]);
         let stack = Assembled { stack_bytes: 16, ..used(10) };
         assert_eq!(judge_kernel(&k, &stack, true), ["16 bytes of stack"]);
-    }
-
-    #[test]
-    fn policies_of_copies_in_odd_registers_are_found() {
-        let code = |line: &str| format!(".text.k:\n /*0010*/ {line}\n");
-        let odd = code("LDGSTS.E.BYPASS.LTC256B.128.ZFILL [R17+UR4], desc[UR5][R4.64], P1 ;");
-        assert_eq!(judge_copies(&odd), ["k: a copy has its policy in an odd uniform register"]);
-        let even = code("LDGSTS.E.BYPASS.128 [R17], desc[UR4][R4.64] ;") + "LDG.E desc[UR5][R2.64] ;\n";
-        assert!(judge_copies(&even).is_empty());
-        let none = code("LDGSTS.E.BYPASS.128 [R17], [R4.64] ;");
-        assert_eq!(
-            judge_copies(&none),
-            ["no copy that tells L2 what to keep was recognised in the disassembly"]
-        );
     }
 
     #[test]
@@ -421,7 +390,7 @@ mod tests {
     #[test]
     fn portable_ptx_is_assembled_for_all_and_hoppers_for_hopper() {
         let (portable, hopper) = (file("sm_80", vec![]), file("sm_90a", vec![]));
-        let jobs = jobs(&[("a.ptx", &portable), ("b.ptx", &hopper)]);
+        let jobs = jobs(&[("a.ptx", &portable), ("b.ptx", &hopper)], &BTreeSet::new());
         let pairs: Vec<(&str, &str)> = jobs.iter().map(|job| (job.name, job.arch)).collect();
         assert_eq!(pairs.iter().filter(|(name, _)| *name == "a.ptx").count(), PORTABLE.len());
         assert_eq!(
@@ -439,21 +408,18 @@ mod tests {
                 .to_owned(),
         ];
         let outcome = Ok(assembly(Report { kernels: vec![used(32)], warnings }));
-        let count = |arch: &'static str| judge(&Job { name: "f", file: &k, arch }, &outcome).len();
+        let count = |arch: &'static str| judge(&job(&k, arch), &outcome).len();
         assert_eq!((count("sm_80"), count("sm_86")), (2, 1));
         let refused = Err("ptxas refuses f".to_owned());
-        assert_eq!(judge(&Job { name: "f", file: &k, arch: "sm_80" }, &refused), ["ptxas refuses f"]);
+        assert_eq!(judge(&job(&k, "sm_80"), &refused), ["ptxas refuses f"]);
         let silent = Ok(assembly(Report::default()));
-        assert_eq!(
-            judge(&Job { name: "f", file: &k, arch: "sm_80" }, &silent),
-            ["k: ptxas reported nothing"]
-        );
+        assert_eq!(judge(&job(&k, "sm_80"), &silent), ["k: ptxas reported nothing"]);
     }
 
     #[test]
     fn a_finding_on_several_architectures_is_one_line() {
         let k = file("sm_80", vec![kernel(bounds(32, 1))]);
-        let jobs = ["sm_80", "sm_86", "sm_89"].map(|arch| Job { name: "f", file: &k, arch });
+        let jobs = ["sm_80", "sm_86", "sm_89"].map(|arch| job(&k, arch));
         let report = |stack_bytes| {
             Ok(assembly(Report { kernels: vec![Assembled { stack_bytes, ..used(9) }], warnings: vec![] }))
         };
@@ -464,7 +430,7 @@ mod tests {
     #[test]
     fn the_table_has_a_line_per_architecture_in_order() {
         let k = file("sm_80", vec![kernel(bounds(32, 1))]);
-        let jobs = ["sm_100", "sm_80"].map(|arch| Job { name: "f", file: &k, arch });
+        let jobs = ["sm_100", "sm_80"].map(|arch| job(&k, arch));
         let report = Report { kernels: vec![Assembled { shared_bytes: 64, ..used(9) }], warnings: vec![] };
         let text = table(&jobs, &[Ok(assembly(report.clone())), Ok(assembly(report))]);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();

@@ -2,6 +2,7 @@
 
 mod build_ptx;
 mod check_ptx;
+mod copies;
 mod families;
 mod manifest;
 mod sass;

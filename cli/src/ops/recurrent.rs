@@ -27,8 +27,7 @@ static NAMES: LazyLock<Vec<Names>> = LazyLock::new(|| {
     let places = (0..MOST_LAYERS).flat_map(|layer| [(layer, false), (layer, true)]);
     places
         .map(|(layer, reverse)| {
-            // Made once, and used for as long as the program runs.
-            let name = |weight: &str| -> &'static str { weight_name(weight, layer, reverse).leak() };
+            let name = |weight: &str| weight_name(weight, layer, reverse);
             let weights = ["w_ih", "w_hh", "b_ih", "b_hh"];
             Names { inputs: weights.map(name), gradients: weights.map(|weight| name(&format!("d{weight}"))) }
         })
@@ -36,8 +35,7 @@ static NAMES: LazyLock<Vec<Names>> = LazyLock::new(|| {
 });
 
 /// The names of the results of the layers before the last.
-static INNER: LazyLock<Vec<&'static str>> =
-    LazyLock::new(|| (0..MOST_LAYERS - 1).map(|layer| &*inner_name(layer).leak()).collect());
+static INNER: LazyLock<Vec<&'static str>> = LazyLock::new(|| (0..MOST_LAYERS - 1).map(inner_name).collect());
 
 const X: TensorSpec = tensor("x", "f32, f16 or bf16", "[T, B, I]", "the input of each step");
 const X_OF_CELL: TensorSpec = tensor("x", "f32, f16 or bf16", "[B, I]", "the input");

@@ -59,16 +59,21 @@ pub enum PtxasError {
 /// Finds `ptxas`: the variable `PTXAS` (where it is set, nothing else will do), `PATH`, the CUDA toolkit
 /// of `CUDA_HOME` or `CUDA_PATH` or its usual place, and pip's `nvidia` packages.
 pub fn find_ptxas() -> Option<Ptxas> {
-    if let Some(named) = env::var_os("PTXAS").filter(|value| !value.is_empty()) {
-        return Ptxas::at(Path::new(&named));
+    if let Some(named) = named() {
+        return Ptxas::at(&named);
     }
     candidates("ptxas").find_map(|path| Ptxas::at(&path))
 }
 
 /// Finds another tool of the CUDA toolkit, such as `nvdisasm`: beside the `ptxas` of the variable `PTXAS`, and in the same places.
 pub fn find_cuda_tool(name: &str) -> Option<PathBuf> {
-    let beside = env::var_os("PTXAS").map(|ptxas| Path::new(&ptxas).with_file_name(name));
+    let beside = named().map(|ptxas| ptxas.with_file_name(name));
     beside.into_iter().chain(candidates(name)).find(|path| path.is_file())
+}
+
+/// The variable `PTXAS`; an empty one names nothing.
+fn named() -> Option<PathBuf> {
+    env::var_os("PTXAS").filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 fn candidates(name: &str) -> impl Iterator<Item = PathBuf> {

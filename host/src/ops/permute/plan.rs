@@ -64,30 +64,29 @@ const LEAST_ENTRIES: usize = 4;
 
 impl Plan {
     pub fn new(request: Request) -> Plan {
-        let (simple, staged) = candidates(&request);
+        Plan::sweep(request, 1).swap_remove(0)
+    }
+
+    /// The best plan, and others, by what they are thought to cost; `most` is at least 1.
+    pub fn sweep(request: Request, most: usize) -> Vec<Plan> {
+        let (simple, mut choices) = candidates(&request);
         let cast = request.from != request.to;
         // Packs that stay together are fetched and stored as they are, but for so few that memory reads neighbours with them;
         // so is what has no run in x.
         let stays = |dim: &Dim| dim.x == 1 && dim.extent * PACK >= LEAST_KEPT;
-        let kept = !cast && simple.size == PACK && simple.dims.last().is_none_or(stays);
-        let kernel = match staged.into_iter().next() {
-            Some(kernel) if cast || !(kept || goes_directly(&simple, request.x_phase, &kernel)) => kernel,
-            _ if cast => Choice::Cast,
-            _ => Choice::Gather,
-        };
-        Plan { request, simple, kernel }
-    }
-
-    /// The best plan, and others of its kind, by what they are thought to cost.
-    pub fn sweep(request: Request, most: usize) -> Vec<Plan> {
-        let (simple, staged) = candidates(&request);
+        let kept = simple.size == PACK && simple.dims.last().is_none_or(stays);
+        match choices.first() {
+            None if cast => choices.push(Choice::Cast),
+            None => choices.push(Choice::Gather),
+            Some(_) if cast => {}
+            Some(staged) if kept || goes_directly(&simple, request.x_phase, staged) => {
+                choices.insert(0, Choice::Gather);
+            }
+            Some(_) if might_go_directly(&simple) => choices.insert(1, Choice::Gather),
+            Some(_) => {}
+        }
         let plan = |kernel| Plan { request: request.clone(), simple: simple.clone(), kernel };
-        let first = Plan::new(request.clone());
-        let gathers = matches!(first.kernel, Choice::Gather);
-        let cast = request.from != request.to;
-        let gather = (!gathers && !cast && might_go_directly(&simple)).then_some(Choice::Gather);
-        let others = gather.into_iter().chain(staged.into_iter().skip(usize::from(!gathers))).map(plan);
-        std::iter::once(first).chain(others).take(most).collect()
+        choices.into_iter().take(most).map(plan).collect()
     }
 }
 

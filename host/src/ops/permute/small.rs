@@ -24,27 +24,26 @@ const MEASURED_SIZE: usize = 4;
 
 /// Whether threads are to fetch what they store, where `staged` is the best plan of another kind. x begins `x_phase` bytes behind a sector.
 pub fn goes_directly(simple: &Simple, x_phase: usize, staged: &Choice) -> bool {
-    let (units, bytes) = units_and_bytes(simple);
+    let units = units(simple);
     let by_words = match staged {
         Choice::Tiles(_) => true,
         Choice::Boxes(boxed) => boxed.way == Way::Turned && simple.size > 1,
         _ => false,
     };
-    let is_measured = simple.size <= MEASURED_SIZE;
-    let boxed = matches!(staged, Choice::Boxes(_)) && !by_words;
+    let reads_few = || sectors_of_a_warp(simple, x_phase) <= SECTORS;
+    let is_measured = simple.size <= MEASURED_SIZE && matches!(staged, Choice::Boxes(_));
     units <= LAUNCH
-        || units <= FEW && bytes <= FEW * MEASURED_SIZE && !by_words
-        || units <= SOME && is_measured && boxed && sectors_of_a_warp(simple, x_phase) <= SECTORS
+        || !by_words && units * simple.size.max(MEASURED_SIZE) <= FEW * MEASURED_SIZE
+        || !by_words && units <= SOME && is_measured && reads_few()
 }
 
 /// Whether that is worth a try, whatever [`goes_directly`] says.
 pub fn might_go_directly(simple: &Simple) -> bool {
-    units_and_bytes(simple).0 <= 2 * SOME
+    units(simple) <= 2 * SOME
 }
 
-fn units_and_bytes(simple: &Simple) -> (usize, usize) {
-    let units: usize = simple.dims.iter().map(|dim| dim.extent).product();
-    (units, units * simple.size)
+fn units(simple: &Simple) -> usize {
+    simple.dims.iter().map(|dim| dim.extent).product()
 }
 
 /// Sectors of x that the first 32 units of y come from.

@@ -1,6 +1,6 @@
 //! What is asked: the checked operands.
 
-use super::names::{lasting, weight_name};
+use super::names::weight_name;
 use super::{Kind, Recurrent, RecurrentWeights};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -57,7 +57,7 @@ pub fn weights<D: Described>(
 
 /// An error about a weight with the name that this has in its layer and direction.
 pub fn of_place(error: Error, index: usize, directions: usize) -> Error {
-    error.of_argument(|weight| lasting(weight_name(weight, index / directions, index % directions == 1)))
+    error.of_argument(|weight| weight_name(weight, index / directions, index % directions == 1))
 }
 
 /// How a layer's x `[T, B, I]` lies.

@@ -2,7 +2,7 @@
 
 use super::backward::{self, Upward};
 use super::layer::{Aside, Layer, Results};
-use super::names::{inner_name, lasting};
+use super::names::inner_name;
 use super::plan::{Choice, Plan, Target};
 use super::problem::{Problem, of_place, operand};
 use super::{Kind, LayerGradients, Recurrent, RecurrentWeights};
@@ -368,7 +368,7 @@ fn gradients(
         return Err(Error::Parameter { op, arg: "inner", required, got });
     }
     for (layer, inner) in results.inner.iter().enumerate() {
-        like(lasting(inner_name(layer)), inner, &of_time(&problem))?;
+        like(inner_name(layer), inner, &of_time(&problem))?;
     }
     if !results.kept.is_empty() {
         let wanted = kept(&problem)?;
@@ -405,7 +405,7 @@ fn gradients(
     let adopted = |tensor: &Tensor, arg| tensor.adopted(x.device(), op, arg);
     let y = turned(&adopted(&results.y, "y")?)?;
     let inner: Vec<Tensor> = (results.inner.iter().enumerate())
-        .map(|(layer, inner)| adopted(inner, lasting(inner_name(layer))))
+        .map(|(layer, inner)| adopted(inner, inner_name(layer)))
         .collect::<Result<_>>()?;
     let kept: Vec<Kept> =
         results.kept.iter().map(|kept| kept.adopted(x.device(), op)).collect::<Result<_>>()?;
