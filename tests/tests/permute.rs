@@ -200,6 +200,20 @@ on_each_device! {
         Ok(())
     }
 
+    /// Smaller than others, or fewer at a time: of one run of x and y, of one run of x, of one run of y.
+    fn boxes_that_share_no_sector(device: &Device) -> Result<()> {
+        for (dtype, shape) in [
+            (DType::F32, [30_001, 3, 5]),
+            (DType::F16, [50_003, 5, 3]),
+            (DType::F32, [3, 80_000, 3]),
+            (DType::F16, [2, 3, 80_000]),
+        ] {
+            let x = random(device, dtype, &shape, 9)?;
+            assert_eq!(check_plans_like(&x, &[0, 2, 1], 400, 0, " filled")?, 1, "{dtype} {shape:?}");
+        }
+        Ok(())
+    }
+
     /// Some plans have so many blocks along the rows that those along the columns go first, of boxes and of tiles.
     fn long_matrices_of_few_columns(device: &Device) -> Result<()> {
         check_plans(&random(device, DType::U8, &[8400, 70], 5)?, &[1, 0], 100, 0)?;

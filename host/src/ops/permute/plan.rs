@@ -145,11 +145,15 @@ fn candidates(request: &Request) -> (Simple, Vec<Choice>) {
     let mut staged: Vec<(f64, Choice)> = tiles.chain(boxes).chain(rows).collect();
     staged.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     let mut staged: Vec<Choice> = staged.into_iter().map(|(_, choice)| choice).collect();
-    if let Some(Choice::Boxes(first)) = staged.first()
-        && let Some(filled) = first.filled(&walk, &chain)
-    {
-        let place = usize::from(!gains_filled(&walk, first));
-        staged.insert(place, Choice::Boxes(Box::new(filled)));
+    if let Some(Choice::Boxes(first)) = staged.first() {
+        let filled = || {
+            let filled = first.filled(&walk, &chain)?;
+            Some((usize::from(!gains_filled(&walk, first)), filled))
+        };
+        let unshared = first.unshared(&walk, &chain).map(|boxed| (0, boxed));
+        if let Some((place, boxed)) = unshared.or_else(filled) {
+            staged.insert(place, Choice::Boxes(Box::new(boxed)));
+        }
     }
     (simple, staged)
 }

@@ -4,15 +4,64 @@
 //! eights meet in each run and fetch the sector there twice; and 143 runs, 28 at a time, take a sixth round for few. Boxes of 112 bytes by 112 have
 //! eight copies a run, and 127 runs in four rounds of 32.
 
+use std::ops::RangeInclusive;
+
 use super::super::simplify::PACK;
-use super::super::takes::{Walk, gcd};
+use super::super::takes::{SECTOR, Walk, gcd};
 use super::runs::{AROUND, Runs};
-use super::{Boxed, Layout, Way};
+use super::{Boxed, Joins, Layout, Way};
 
 /// What is left empty at the ends of dimensions may be so much more.
 const MORE_ROOM: f64 = 1.02;
 
+/// Bytes of boxes of one run of x: two rounds of packs, or somewhat more where these cannot be nearly full.
+const TWO_ROUNDS: [RangeInclusive<usize>; 2] = [7680..=8192, 8193..=10240];
+/// Bytes of a run of x and of y from which on nothing is lost where it ends.
+const LONG: usize = 2048;
+
 impl Boxed {
+    /// Boxes that share no sector with others, along one dimension that is cut, where `self` are such: those of one run of x
+    /// are of two rounds of packs, however many bytes `self` have; of these and others only as many share a multiprocessor as keep memory busy. The
+    /// model was fitted to boxes that lose something where they end, and has them larger, and more of them: 1 to 2 % slower on an H100. Not of single
+    /// bytes, which lose 5 % in small boxes.
+    pub fn unshared(&self, walk: &Walk, chain: &[usize]) -> Option<Boxed> {
+        let Way::Packs { rows, .. } = self.way else { return None };
+        // Most boxes of a multiprocessor, of two rounds, and the bytes that others have there.
+        let (of_two_rounds, under_way): (usize, usize) = match (walk.x_size, walk.y_size) {
+            (2, 2) => (7, 56_000),
+            (4, 4) => (6, 48_000),
+            _ => return None,
+        };
+        let whole = self.joins == Joins::Sectors && self.x_aligned && self.run_bytes.is_multiple_of(SECTOR);
+        let are_long = self.run_bytes >= LONG && self.out_bytes >= LONG;
+        // Large tables take long to make, which more boxes hide.
+        let has_small_tables = 8 * self.shared_bytes <= 9 * self.bytes;
+        if !whole || !are_long || !has_small_tables || self.skew || self.params.one_tile == 0 {
+            return None;
+        }
+        let limited = |boxed: Boxed, limit| Boxed { limit: Some(limit), is_filled: true, ..boxed };
+        let of_take = |take| {
+            let boxed = Boxed::new(walk, chain, take, Layout { rows, ..Layout::PLAIN })?;
+            (boxed.out_bytes >= LONG).then(|| limited(boxed, of_two_rounds))
+        };
+        let as_they_are = || limited(self.clone(), under_way.div_ceil(self.bytes).max(4));
+        Some(self.two_rounds(walk, chain).and_then(of_take).unwrap_or_else(as_they_are))
+    }
+
+    /// What smaller boxes of one run of x take.
+    fn two_rounds(&self, walk: &Walk, chain: &[usize]) -> Option<Vec<usize>> {
+        let w = Runs::new(walk, chain, &self.take, Layout::PLAIN)?.w?;
+        let within = self.bytes / self.take[w];
+        let whole = SECTOR / gcd(SECTOR, within);
+        let of = |bytes: &RangeInclusive<usize>| {
+            let take = bytes.end() / within / whole * whole;
+            (take < self.take[w] && bytes.contains(&(take * within))).then_some(take)
+        };
+        let mut take = self.take.clone();
+        take[w] = TWO_ROUNDS.iter().find_map(of)?;
+        (self.params.run_count.size == 1).then_some(take)
+    }
+
     /// Boxes of nearly the same sizes whose copies leave no lanes idle, as many on a multiprocessor, where there are such that serve: of one run of x
     /// and of y each, by elements.
     pub fn filled(&self, walk: &Walk, chain: &[usize]) -> Option<Boxed> {

@@ -96,7 +96,7 @@ pub struct Boxed {
     pub lanes: Shared,
     /// Whether a warp's turns that follow one another find their elements at the same distances.
     pub repeats: bool,
-    /// Whether they are a little smaller than what the model chose: see [`Boxed::filled`].
+    /// Whether they are smaller than what the model chose, or fewer at a time: see [`Boxed::filled`] and [`Boxed::unshared`].
     pub is_filled: bool,
 }
 

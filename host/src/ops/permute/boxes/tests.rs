@@ -1,9 +1,10 @@
 //! Boxes by the kernel's arithmetic.
 
+use super::super::plan::{Choice, Plan, Request};
 use super::super::simplify::{Dim, simplify};
 use super::super::takes::{chain_of_x, takes};
 use super::*;
-use crate::shape;
+use crate::{DType, shape};
 use kernels_gpu::permute::{Level, Span};
 
 fn simple(shape: &[usize], order: &[usize], size: usize) -> super::super::simplify::Simple {
@@ -162,5 +163,29 @@ fn filled_boxes_leave_no_lanes_idle() {
         // Beyond whole rounds a tile that ends at sectors has no room.
         assert!(runs.next_multiple_of(at_once) - runs < SECTOR / size + 1, "{got:?}");
         assert_eq!(got.limit, boxed.limit);
+    }
+}
+
+#[test]
+fn boxes_that_share_no_sector_are_few_and_those_of_one_run_small() {
+    for (shape, order, dtype, taken) in [
+        (&[4_000_000, 3, 5][..], &[0, 2, 1][..], DType::F32, Some((&[136, 5, 3][..], 6))),
+        (&[4_000_000, 3, 5], &[0, 2, 1], DType::F16, Some((&[272, 5, 3], 7))),
+        (&[4_000_000, 3, 5], &[0, 2, 1], DType::I8, None),
+        (&[500_001, 9, 11], &[0, 2, 1], DType::F32, Some((&[24, 11, 9], 6))),
+        // Channels of an image, behind pixels and before them.
+        (&[256, 3, 65536], &[0, 2, 1], DType::F32, Some((&[1, 1024, 3], 4))),
+        (&[256, 3, 65536], &[0, 2, 1], DType::F16, Some((&[1, 2048, 3], 5))),
+        (&[256, 65536, 3], &[0, 2, 1], DType::F32, Some((&[1, 3, 680], 6))),
+        (&[64, 128, 3025], &[0, 2, 1], DType::F32, None), // two dimensions that are cut
+    ] {
+        let strides = shape::contiguous_strides(shape);
+        let (shape, strides) = order.iter().map(|&i| (shape[i], strides[i])).unzip();
+        let request = Request { shape, strides, from: dtype, to: dtype, x_phase: 0, y_phase: 0 };
+        let plan = Plan::new(request);
+        let Choice::Boxes(boxed) = &plan.kernel else { panic!("{plan}") };
+        check(&plan.simple.dims, dtype.size(), boxed);
+        let got = boxed.is_filled.then_some((&boxed.take[..], boxed.limit.unwrap_or(0)));
+        assert_eq!(got, taken, "{plan}");
     }
 }
