@@ -126,12 +126,17 @@ pub unsafe fn thin<T: Half, const FRAGMENTS: usize, const GROUPS: usize, const D
             shared_array!(matmul_thin_sums_of_two: [f32; 4096])
         };
         let rows = FRAGMENTS as u32 * THIN_ROWS;
+        // Of four pairs of rows, which a warp of two groups stores at once, each in banks of its own; narrow blocks gain nothing.
+        let slot = |warp: u32, down: u32, across: u32| {
+            let apart = if const { GROUPS == 1 } { 0 } else { down / 2 % 4 * 8 };
+            ((warp * rows + down) * cols + across) ^ apart
+        };
         for group in 0..GROUPS {
             for f in 0..FRAGMENTS {
                 for i in 0..4 {
                     let down = f as u32 * THIN_ROWS + turn * 2 + (i % 2) as u32;
                     let across = group as u32 * THIN_COLS + row + (i / 2) as u32 * 8;
-                    of_warps.set((warp * rows + down) * cols + across, sums[group][f][i]);
+                    of_warps.set(slot(warp, down, across), sums[group][f][i]);
                 }
             }
         }
@@ -141,7 +146,7 @@ pub unsafe fn thin<T: Half, const FRAGMENTS: usize, const GROUPS: usize, const D
         while down < m && first_col + across < n {
             let mut total = 0.0;
             for warp in 0..WARPS {
-                total += of_warps.get((warp * rows + down) * cols + across);
+                total += of_warps.get(slot(warp, down, across));
             }
             finish.one(down, first_col + across, total);
             down += thread::block_dim_x() / cols;
