@@ -6,6 +6,7 @@
 
 use super::boxes::{Boxed, Joins, THREADS, Way};
 use super::resident::{LIMITS, fitting};
+use super::simplify::PACK;
 use super::takes::SECTOR;
 
 /// Boxes with the number of blocks on a multiprocessor that costs least, and that cost.
@@ -19,7 +20,18 @@ pub fn with_best_limit(boxed: Boxed) -> (f64, Boxed) {
 
 /// What boxes cost in the time that a copy of the same bytes takes, with so many blocks on a multiprocessor at most.
 pub fn cost(boxed: &Boxed, limit: Option<usize>) -> f64 {
-    let resident = limit.unwrap_or_else(|| fitting(boxed.shared_bytes)) as f64;
+    match (limit, fitting(boxed.shared_bytes)) {
+        (Some(limit), _) => cost_of(boxed, limit),
+        // Of single bytes the fourth costs nothing where no more fit: of 200 random problems on an H100 that changes, 23 take 0.6 to 6.5 % less and
+        // one 4.4 % more. Fourths of boxes that are smaller, and of larger elements, cost something.
+        (None, 4) if boxed.per_pack == PACK => cost_of(boxed, 4).min(cost_of(boxed, 3)),
+        (None, fit) => cost_of(boxed, fit),
+    }
+}
+
+/// What they cost with so many blocks on a multiprocessor.
+fn cost_of(boxed: &Boxed, resident: usize) -> f64 {
+    let resident = resident as f64;
     // What a multiprocessor has under way, in units of 128 KiB: eight boxes of 16.
     let under_way = resident * boxed.bytes as f64 / 131_072.0;
     let memory = memory(boxed, under_way);
