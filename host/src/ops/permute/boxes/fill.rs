@@ -1,4 +1,4 @@
-//! Boxes a little smaller, so that copies leave no lanes idle.
+//! Boxes smaller than what the model chose, or fewer at a time: those that share no sector with others, and those whose copies leave lanes idle.
 //!
 //! A run of x that begins anywhere takes a copy more than it has packs. Of 128 bytes that is nine: eight lanes copy at once, so that two of these
 //! eights meet in each run and fetch the sector there twice; and 143 runs, 28 at a time, take a sixth round for few. Boxes of 112 bytes by 112 have
