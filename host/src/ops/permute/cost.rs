@@ -63,9 +63,8 @@ pub fn of_rows(bytes: usize, apart: usize) -> f64 {
 fn memory(boxed: &Boxed, under_way: f64) -> f64 {
     let under_way = under_way.powi(2);
     let (run, out) = (boxed.run_bytes as f64, boxed.out_bytes as f64);
-    let whole = boxed.x_aligned && boxed.run_bytes.is_multiple_of(SECTOR);
     let cut = match boxed.x_aligned {
-        _ if whole => 0.0,
+        _ if boxed.has_runs_of_sectors() => 0.0,
         true => 0.5,
         false => 1.0,
     };
@@ -186,6 +185,18 @@ mod tests {
             }
         }
         assert!(limited > 10 && free > 10, "{limited} {free}");
+    }
+
+    #[test]
+    fn the_fourth_box_of_bytes_is_not_held_off() {
+        let of_four = |dtype| {
+            let boxes = boxes(&[8193, 8191], &[1, 8193], dtype).into_iter();
+            let limits = boxes.filter(|boxed| fitting(boxed.shared_bytes) == 4).map(|boxed| boxed.limit);
+            limits.collect::<Vec<_>>()
+        };
+        let bytes = of_four(DType::I8);
+        assert!(bytes.contains(&None) && !bytes.contains(&Some(3)), "{bytes:?}");
+        assert!(of_four(DType::F16).contains(&Some(3)));
     }
 
     #[test]

@@ -24,6 +24,16 @@ pub struct Request {
     pub y_phase: usize,
 }
 
+#[cfg(test)]
+impl Request {
+    /// `shape` by `order`, with x contiguous and at the beginning of a sector.
+    pub fn of_order(shape: &[usize], order: &[usize], dtype: DType) -> Request {
+        let strides = crate::shape::contiguous_strides(shape);
+        let (shape, strides) = order.iter().map(|&dim| (shape[dim], strides[dim])).unzip();
+        Request { shape, strides, from: dtype, to: dtype, x_phase: 0, y_phase: 0 }
+    }
+}
+
 /// How a permutation is done.
 #[derive(Clone, Debug)]
 pub struct Plan {

@@ -67,15 +67,7 @@ mod tests {
 
     /// The plan of `shape` by `order`, with x contiguous.
     fn plan(shape: &[usize], order: &[usize], dtype: DType) -> Plan {
-        let step = |dim: usize| shape[dim + 1..].iter().product::<usize>() as isize;
-        Plan::new(Request {
-            shape: order.iter().map(|&dim| shape[dim]).collect(),
-            strides: order.iter().map(|&dim| step(dim)).collect(),
-            from: dtype,
-            to: dtype,
-            x_phase: 0,
-            y_phase: 0,
-        })
+        Plan::new(Request::of_order(shape, order, dtype))
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub fn takes(walk: &Walk, chain: &[usize], x_bytes: usize, y_bytes: usize) -> Ve
         if wanted <= 1 {
             break;
         }
-        let whole = SECTOR / gcd(SECTOR, run * walk.x_size);
+        let whole = of_sectors(run * walk.x_size);
         take[dim] = part(dims[dim].extent, wanted, whole);
         if take[dim] < dims[dim].extent {
             break;
@@ -74,12 +74,12 @@ pub fn takes(walk: &Walk, chain: &[usize], x_bytes: usize, y_bytes: usize) -> Ve
             if wanted <= 1 {
                 break;
             }
-            let whole = SECTOR / gcd(SECTOR, run * walk.y_size);
+            let whole = of_sectors(run * walk.y_size);
             take[dim] = part(extent, wanted, whole);
         }
         if take[dim] < extent {
             // Also what runs of x are cut by: then a tile is to be whole in y as well.
-            let whole = SECTOR / gcd(SECTOR, run * walk.y_size);
+            let whole = of_sectors(run * walk.y_size);
             if whole <= take[dim] {
                 take[dim] = take[dim].next_multiple_of(whole).min(extent);
             }
@@ -101,6 +101,11 @@ fn part(extent: usize, wanted: usize, whole: usize) -> usize {
     let rounded = tile.next_multiple_of(whole);
     let left = extent % rounded;
     if whole <= tile && (left == 0 || 2 * left >= rounded) { rounded.min(extent) } else { tile }
+}
+
+/// The fewest pieces of so many bytes that are whole sectors.
+pub fn of_sectors(bytes: usize) -> usize {
+    SECTOR / gcd(SECTOR, bytes)
 }
 
 /// The greatest common divisor; that of 0 and another number is the other.

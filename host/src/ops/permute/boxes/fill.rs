@@ -7,7 +7,7 @@
 use std::ops::RangeInclusive;
 
 use super::super::simplify::PACK;
-use super::super::takes::{SECTOR, Walk, gcd};
+use super::super::takes::{Walk, gcd, of_sectors};
 use super::runs::{AROUND, Runs};
 use super::{Boxed, Joins, Layout, Way};
 
@@ -32,7 +32,7 @@ impl Boxed {
             (4, 4) => (6, 48_000),
             _ => return None,
         };
-        let whole = self.joins == Joins::Sectors && self.x_aligned && self.run_bytes.is_multiple_of(SECTOR);
+        let whole = self.joins == Joins::Sectors && self.has_runs_of_sectors();
         let are_long = self.run_bytes >= LONG && self.out_bytes >= LONG;
         // Large tables take long to make, which more boxes hide.
         let has_small_tables = 8 * self.shared_bytes <= 9 * self.bytes;
@@ -48,18 +48,21 @@ impl Boxed {
         Some(self.two_rounds(walk, chain).and_then(of_take).unwrap_or_else(as_they_are))
     }
 
-    /// What smaller boxes of one run of x take.
+    /// What smaller boxes take, of one run of x.
     fn two_rounds(&self, walk: &Walk, chain: &[usize]) -> Option<Vec<usize>> {
+        if self.params.run_count.size != 1 {
+            return None;
+        }
         let w = Runs::new(walk, chain, &self.take, Layout::PLAIN)?.w?;
         let within = self.bytes / self.take[w];
-        let whole = SECTOR / gcd(SECTOR, within);
+        let whole = of_sectors(within);
         let of = |bytes: &RangeInclusive<usize>| {
             let take = bytes.end() / within / whole * whole;
             (take < self.take[w] && bytes.contains(&(take * within))).then_some(take)
         };
         let mut take = self.take.clone();
         take[w] = TWO_ROUNDS.iter().find_map(of)?;
-        (self.params.run_count.size == 1).then_some(take)
+        Some(take)
     }
 
     /// Boxes of nearly the same sizes whose copies leave no lanes idle, as many on a multiprocessor, where there are such that serve: of one run of x

@@ -101,6 +101,11 @@ pub struct Boxed {
 }
 
 impl Boxed {
+    /// Whether runs of x begin at packs and have the bytes of whole sectors.
+    pub fn has_runs_of_sectors(&self) -> bool {
+        self.x_aligned && self.run_bytes.is_multiple_of(SECTOR)
+    }
+
     /// As [`Self::new`], with places modulo 16 bytes where that has fewer levels than `plain`, which has the rest of the layout, or lets more
     /// boxes share a multiprocessor.
     pub fn denser(

@@ -179,10 +179,7 @@ fn boxes_that_share_no_sector_are_few_and_those_of_one_run_small() {
         (&[256, 65536, 3], &[0, 2, 1], DType::F32, Some((&[1, 3, 680], 6))),
         (&[64, 128, 3025], &[0, 2, 1], DType::F32, None), // two dimensions that are cut
     ] {
-        let strides = shape::contiguous_strides(shape);
-        let (shape, strides) = order.iter().map(|&i| (shape[i], strides[i])).unzip();
-        let request = Request { shape, strides, from: dtype, to: dtype, x_phase: 0, y_phase: 0 };
-        let plan = Plan::new(request);
+        let plan = Plan::new(Request::of_order(shape, order, dtype));
         let Choice::Boxes(boxed) = &plan.kernel else { panic!("{plan}") };
         check(&plan.simple.dims, dtype.size(), boxed);
         let got = boxed.is_filled.then_some((&boxed.take[..], boxed.limit.unwrap_or(0)));
