@@ -195,6 +195,8 @@ fn explain_tells_the_kernel_and_what_is_copied() {
     let text = explain(&["attention_scores", "384", "384", "64", "--heads", "128", "--mask", "keep"]);
     let want = "attention_scores 128 times 384x384x64 bf16: whole_rows 32x384, 4 tiles a block, 3 blocks a product, 57 KB";
     assert_eq!(text.trim_end(), want);
+    let text = explain(&["attention_scores", "384", "384", "64", "--heads", "128", "--mask", "lengths"]);
+    assert!(text.contains(": by_warpgroups 64x384, 3 tiles a block, 2 blocks a product, 113 KB"), "{text}");
     let text = explain(&["attention_scores", "384", "1032", "64"]);
     assert!(text.contains("; softmax row ") && text.contains("rows in registers"), "{text}");
     let text = explain(&["masked_softmax", "4096", "128", "--mask", "lengths"]);

@@ -6,12 +6,13 @@
 #![deny(missing_docs)]
 #![allow(rustdoc::broken_intra_doc_links)] // formulas index with brackets
 
-#[cfg(feature = "attention_scores")]
+#[cfg(any(feature = "attention_scores", feature = "attention_scores_hopper"))]
 pub mod attention_scores;
 #[cfg(feature = "column_sums")]
 pub mod column_sums;
 #[cfg(any(
     feature = "attention_scores",
+    feature = "attention_scores_hopper",
     feature = "masked_softmax",
     feature = "masked_softmax_hopper",
     feature = "pointwise",
@@ -23,6 +24,7 @@ pub mod dropping;
 pub mod embedding;
 #[cfg(any(
     feature = "attention_scores",
+    feature = "attention_scores_hopper",
     feature = "masked_softmax",
     feature = "masked_softmax_hopper",
     feature = "rows",
@@ -30,19 +32,29 @@ pub mod embedding;
 ))]
 mod exchange;
 #[cfg(any(
-    feature = "attention_scores",
     feature = "matmul",
     feature = "matmul_hopper",
     feature = "recurrent",
     feature = "recurrent_hopper"
 ))]
 mod inbox;
-#[cfg(any(feature = "attention_scores", feature = "masked_softmax", feature = "masked_softmax_hopper"))]
+#[cfg(any(
+    feature = "attention_scores",
+    feature = "attention_scores_hopper",
+    feature = "masked_softmax",
+    feature = "masked_softmax_hopper"
+))]
 pub mod masked_softmax;
-#[cfg(any(feature = "attention_scores", feature = "matmul", feature = "matmul_hopper"))]
+#[cfg(any(
+    feature = "attention_scores",
+    feature = "attention_scores_hopper",
+    feature = "matmul",
+    feature = "matmul_hopper"
+))]
 pub mod matmul;
 #[cfg(any(
     feature = "attention_scores",
+    feature = "attention_scores_hopper",
     feature = "matmul",
     feature = "matmul_hopper",
     feature = "pointwise"

@@ -5,7 +5,7 @@
 mod softmax;
 
 use softmax::{Form, Masking};
-use warpwright::ops::attention_scores::{Choice, attention_scores_into_by, candidates};
+use warpwright::ops::attention_scores::{By, Choice, attention_scores_into_by, candidates};
 use warpwright::ops::masked_softmax::Causal;
 use warpwright::ops::{self, Mask, MaskedSoftmax};
 use warpwright::{DType, Device, Error, Graph, Result, Tensor, reference};
@@ -26,9 +26,11 @@ fn uniform(device: &Device, dtype: DType, shape: &[usize], random: &mut Random) 
 fn by_each_kernel(q: &Tensor, k: &Tensor, parameters: &MaskedSoftmax) -> Result<Vec<(Choice, Tensor)>> {
     let shape = ops::attention_scores_shape(q, k, parameters)?;
     let mut results = Vec::new();
-    for index in 0..INSTANCES {
+    for (by, index) in
+        [By::Warps, By::Warpgroups].into_iter().flat_map(|by| (0..INSTANCES).map(move |index| (by, index)))
+    {
         let y = poisoned(q.device(), shape.dtype(), shape.shape(), POISON)?;
-        let choice = Choice::WholeRows { index };
+        let choice = Choice::WholeRows { by, index };
         match attention_scores_into_by(choice, q, k, parameters, &y) {
             Ok(()) => results.push((choice, y)),
             Err(Error::Parameter { arg: "choice", .. }) => {}
@@ -38,9 +40,20 @@ fn by_each_kernel(q: &Tensor, k: &Tensor, parameters: &MaskedSoftmax) -> Result<
     Ok(results)
 }
 
+/// How many serve whole packs of up to 384 keys without a bias: two on Hopper.
+fn kernels_of(device: &Device) -> usize {
+    if device.info().is_none_or(|info| info.arch == (9, 0)) { 2 } else { 1 }
+}
+
 /// Whether one kernel can do it all.
 fn can_be_one_kernel(q: &Tensor, k: &Tensor, parameters: &MaskedSoftmax) -> Result<bool> {
     Ok(!by_each_kernel(q, k, parameters)?.is_empty())
+}
+
+/// Whether an instance of this kernel can serve.
+fn serves(who: By, q: &Tensor, k: &Tensor, parameters: &MaskedSoftmax) -> Result<bool> {
+    let plans = candidates(q, k, parameters)?;
+    Ok(plans.iter().any(|plan| matches!(plan.choice(), Choice::WholeRows { by, .. } if by == who)))
 }
 
 /// Wants what float64 gives, of operands within ±1, of every way that can serve; twice the same bits.
@@ -81,18 +94,21 @@ on_each_device! {
     /// At the edges of what each instance has room for, of one tile and of several, with terms that end inside a slice.
     fn every_instance_is_right(device: &Device) -> Result<()> {
         let mut random = Random::new(143);
-        let rooms = [1, 8, 120, 128, 136, 256, 264, 384, 385, 392, 512, 1000, 1024];
+        let rooms = [1, 8, 63, 64, 72, 120, 128, 136, 250, 256, 264, 383, 384, 385, 392, 512, 1000, 1024];
         for (i, keys) in rooms.into_iter().enumerate() {
             let dtype = HALVES[i % 2];
-            let (queries, terms) = ([3, 70, 17][i % 3], [64, 40, 16, 72][i % 4]);
+            let (queries, terms) = ([3, 70, 17, 193][i % 4], [64, 40, 16, 72, 136][i % 5]);
             let q = uniform(device, dtype, &[2, queries, terms], &mut random)?;
             let k = uniform(device, dtype, &[2, keys, terms], &mut random)?;
             let bias = uniform(device, [dtype, DType::F32][i / 2 % 2], &[queries, keys], &mut random)?;
-            for mask in [Mask::None, Mask::Bias(&bias)] {
+            let of_keys = bias.narrow(0, 0, 1)?;
+            for (form, mask) in [Mask::None, Mask::Bias(&bias), Mask::Bias(&of_keys)].into_iter().enumerate() {
                 let parameters = MaskedSoftmax { scale: 0.2, mask, causal: None };
                 let fused = can_be_one_kernel(&q, &k, &parameters)?;
-                let loose = keys % 8 != 0 && matches!(mask, Mask::Bias(_));
-                assert_eq!(fused, !loose, "{keys} keys");
+                let by_warpgroups = keys <= 384 && form != 1 && kernels_of(device) == 2;
+                assert_eq!(serves(By::Warpgroups, &q, &k, &parameters)?, by_warpgroups, "{keys} keys");
+                assert_eq!(serves(By::Warps, &q, &k, &parameters)?, keys % 8 == 0, "{keys} keys");
+                assert_eq!(fused, keys % 8 == 0 || by_warpgroups, "{keys} keys");
                 check(&q, &k, &parameters, &format!("{keys} keys"))?;
             }
         }
@@ -177,6 +193,29 @@ on_each_device! {
         Ok(())
     }
 
+    /// Rows that are not whole packs, from any element of a pack on: nothing beside them is written.
+    fn results_begin_anywhere(device: &Device) -> Result<()> {
+        let mut random = Random::new(150);
+        let (shape, keys) = ([2, 69, 45], 45);
+        let count = shape.iter().product::<usize>();
+        let q = uniform(device, DType::F16, &[2, 69, 24], &mut random)?;
+        let k = uniform(device, DType::F16, &[2, keys, 24], &mut random)?;
+        let bytes: Vec<u8> = (0..69 * keys).map(|i| u8::from(i % 5 != 1)).collect();
+        let keep = Tensor::from_slice(device, &[69, keys], &bytes)?;
+        for (offset, mask) in (0..9).flat_map(|offset| [(offset, Mask::None), (offset, Mask::Keep(&keep))]) {
+            let parameters = MaskedSoftmax { scale: 0.3, mask, causal: None };
+            let all = poisoned(device, DType::F16, &[count + 16], POISON)?;
+            let y = all.narrow(0, offset, count)?.reshape(&shape)?;
+            ops::attention_scores_into(&q, &k, &parameters, &y)?;
+            let want = ops::attention_scores(&q, &k, &parameters)?.to_bytes()?;
+            let got = all.to_bytes()?;
+            assert_same(&got[2 * offset..][..want.len()], &want, format!("from element {offset} on"));
+            let beside = got[..2 * offset].iter().chain(&got[2 * offset + want.len()..]);
+            assert!(beside.copied().all(|byte| byte == POISON), "from element {offset} on");
+        }
+        Ok(())
+    }
+
     /// As the softmax has them, in rows of one warp's keys and of another's.
     fn what_is_not_finite_shows_in_one_kernel_too(device: &Device) -> Result<()> {
         let (queries, keys) = (6, 104);
@@ -199,19 +238,21 @@ on_each_device! {
             for scale in [0.5, 0.0] {
                 let parameters = MaskedSoftmax { scale, mask: Mask::Keep(&keep), causal: None };
                 let results = by_each_kernel(&q, &k, &parameters)?;
-                let [(_, y)] = &results[..] else { panic!("{} kernels", results.len()) };
-                let y = y.to_f64()?;
-                for (i, &p) in y.iter().enumerate() {
-                    let (row, key) = (i / keys, i % keys);
-                    let nan = kept(row, key) && (row < 2 || scale == 0.0 && row > 3 || scale == 0.0 && row == 2);
-                    assert_eq!(p.is_nan(), nan, "{dtype}, scale {scale}: {row}, {key}: {p}");
-                    assert!(nan || kept(row, key) || p == 0.0, "{row}, {key}: {p}");
-                    assert!(row != 4 || nan || p == 0.0);
-                }
-                if scale != 0.0 {
-                    for row in [2, 5] {
-                        let sum: f64 = y[row * keys..][..keys].iter().sum();
-                        assert!((sum - 1.0).abs() < 0.02, "row {row}: {sum}");
+                assert_eq!(results.len(), kernels_of(device));
+                for (choice, y) in results {
+                    let y = y.to_f64()?;
+                    for (i, &p) in y.iter().enumerate() {
+                        let (row, key) = (i / keys, i % keys);
+                        let nan = kept(row, key) && (row < 2 || scale == 0.0 && row > 3 || scale == 0.0 && row == 2);
+                        assert_eq!(p.is_nan(), nan, "{choice:?}, {dtype}, scale {scale}: {row}, {key}: {p}");
+                        assert!(nan || kept(row, key) || p == 0.0, "{choice:?}: {row}, {key}: {p}");
+                        assert!(row != 4 || nan || p == 0.0);
+                    }
+                    if scale != 0.0 {
+                        for row in [2, 5] {
+                            let sum: f64 = y[row * keys..][..keys].iter().sum();
+                            assert!((sum - 1.0).abs() < 0.02, "{choice:?}: row {row}: {sum}");
+                        }
                     }
                 }
             }
@@ -227,11 +268,12 @@ on_each_device! {
             let parameters = MaskedSoftmax { scale, ..Default::default() };
             let want = reference::attention_scores(&q, &k, &parameters)?;
             let results = by_each_kernel(&q, &k, &parameters)?;
-            let [(_, y)] = &results[..] else { panic!("{} kernels", results.len()) };
-            let y = y.to_f64()?;
+            assert_eq!(results.len(), kernels_of(device));
             // Sums of 16 products are off by some 2^-20 of a product.
             let allowed = |i: usize| want[i] * (2f64.powi(-8) + 1e6 * f64::from(scale.abs()) * 2f64.powi(-19)) + 1e-6;
-            assert_within(&y, &want, allowed, format!("scale {scale}"));
+            for (choice, y) in results {
+                assert_within(&y.to_f64()?, &want, allowed, format!("{choice:?}, scale {scale}"));
+            }
         }
         Ok(())
     }

@@ -28,6 +28,7 @@ const UNROLL: &[&str] = &["-unroll-threshold=20000", "-unroll-runtime=0"];
 pub const FAMILIES: &[Family] = &[
     Family { name: "probe", arches: BOTH, llvm_args: UNROLL },
     Family { name: "attention_scores", arches: PORTABLE, llvm_args: UNROLL },
+    Family { name: "attention_scores_hopper", arches: HOPPER, llvm_args: UNROLL },
     Family { name: "column_sums", arches: PORTABLE, llvm_args: UNROLL },
     Family { name: "embedding", arches: PORTABLE, llvm_args: UNROLL },
     Family { name: "masked_softmax", arches: PORTABLE, llvm_args: UNROLL },
@@ -82,7 +83,7 @@ mod tests {
         assert_eq!(select(Some("probe")).unwrap()[0].name, "probe");
         let error = select(Some("prob")).err().unwrap().to_string();
         assert!(
-            error.starts_with("unknown family `prob`: known are probe, attention_scores, column_sums"),
+            error.starts_with("unknown family `prob`: known are probe, attention_scores, attention_scores_hopper, column_sums"),
             "{error}"
         );
     }

@@ -122,6 +122,12 @@ pub fn grow_registers<const COUNT: u32>() {
     imp::grow_registers::<COUNT>();
 }
 
+/// Sums that have not been computed, for products that take their place: any numbers, and no instructions.
+#[inline(always)]
+pub fn unset<const SUMS: usize>() -> [f32; SUMS] {
+    imp::unset()
+}
+
 /// Waits until at most the last `PENDING` groups are under way. All threads of the warpgroup must call.
 #[inline(always)]
 #[track_caller]

@@ -46,7 +46,7 @@ impl Ranges {
     /// # Safety
     /// As [`Self::length`].
     #[inline(always)]
-    unsafe fn of(&self, p: &Params, row: u32) -> Range {
+    pub unsafe fn of(&self, p: &Params, row: u32) -> Range {
         let mut range = Range { low: 0, high: p.keys as i32 };
         // SAFETY: the caller's contract.
         unsafe {

@@ -114,20 +114,8 @@ impl<T: Half, const FORM: usize> Mask<T, FORM> {
         let (at, column) = (self.at(p, row.number), row.column + group * KEYS);
         // SAFETY: columns that exist.
         unsafe {
-            if const { FORM != form::LOOSE } {
-                let when = row.exists && column + RUN as u32 <= p.keys;
-                return self.elements.get_8_if(when, (at + column as i64) as usize, 0);
-            }
-            // Opaque, so that comparisons are not kept in registers until the stores, which make them again.
-            let column = bits::opaque(column);
-            let mut bytes = [0; 2];
-            for element in 0..RUN as u32 {
-                let when = row.exists && column + element < p.keys;
-                let at = at + (column + element) as i64 * p.mask.col;
-                let byte = self.elements.get_bits_if(when, at as usize, 0);
-                bytes[element as usize / 4] |= byte << (8 * (element % 4));
-            }
-            bytes
+            let when = row.exists && column + RUN as u32 <= p.keys;
+            self.elements.get_8_if(when, (at + column as i64) as usize, 0)
         }
     }
 

@@ -11,6 +11,7 @@
 //! | kernel | rows it serves | launch |
 //! | --- | --- | --- |
 //! | [`whole_rows()`](fn@whole_rows) | up to 1024 keys, which fit in shared memory | a block for some tiles of queries of one product |
+//! | [`by_warpgroups()`](fn@by_warpgroups) | up to 384 keys, on Hopper: a family of its own; a bias that all queries share | the same |
 //!
 //! Floor: q, k and the mask once and y once, at the copy rate. Keys beyond what a block's rows keep are neither read nor
 //! multiplied, where lengths do not differ from row to row and by the causal limit.
@@ -21,15 +22,33 @@
 #![allow(clippy::needless_range_loop)]
 // A kernel takes what it takes.
 #![allow(clippy::too_many_arguments)]
+// Each family uses a part of what both share.
+#![cfg_attr(not(all(feature = "attention_scores", feature = "attention_scores_hopper")), allow(dead_code))]
 
+#[cfg(feature = "attention_scores")]
 mod group;
 mod kept;
+#[cfg(feature = "attention_scores_hopper")]
+mod kept_bits;
+#[cfg(feature = "attention_scores_hopper")]
+mod key_bias;
+#[cfg(feature = "attention_scores_hopper")]
+mod lying;
+#[cfg(feature = "attention_scores")]
 mod mask;
+#[cfg(feature = "attention_scores_hopper")]
+mod scores;
+#[cfg(feature = "attention_scores")]
 mod tiles;
+#[cfg(feature = "attention_scores_hopper")]
+mod warpgroups;
 
+#[cfg(feature = "attention_scores")]
 pub use tiles::*;
+#[cfg(feature = "attention_scores_hopper")]
+pub use warpgroups::*;
 
-use crate::masked_softmax::Exponent;
+use crate::masked_softmax::{Exponent, mask_kind};
 use crate::matmul::Matrix;
 use cuda_std::divide::Divisor;
 use cuda_std::plain_parameter;
@@ -69,7 +88,7 @@ pub struct Params {
     pub terms: u32,
     /// Tiles of queries that a block takes, one after the other.
     pub tiles: u32,
-    /// One of [`mask_kind`](crate::masked_softmax::mask_kind).
+    /// One of [`mask_kind`].
     pub mask_kind: u32,
     /// All ones where a non-zero byte drops, else 0.
     pub mask_invert: u32,
@@ -88,15 +107,22 @@ const _: () = assert!(size_of::<Params>() == 6 * 32 + 2 * 12 + 20 + 11 * 4);
 
 /// What a kernel has to know of the masks and of how y and they lie.
 pub mod form {
-    /// No mask or one of bytes. Eight columns of y, and of the mask, start at a multiple of their size.
+    /// No mask or one of bytes; by warpgroups a bias that all queries share, too. Eight columns of y, and of bytes, start at a multiple of their size.
     pub const PLAIN: usize = 0;
-    /// A bias; as above.
+    /// A bias, by warps; as above.
     pub const BIASED: usize = 1;
-    /// No mask or one of bytes, anywhere, and y anywhere: element by element.
+    /// What is plain, but anywhere, and y anywhere, by warpgroups: masks element by element.
     pub const LOOSE: usize = 2;
 }
 
 impl Params {
+    /// Whether the mask is a bias.
+    #[cfg(feature = "attention_scores_hopper")]
+    #[inline(always)]
+    fn has_bias(&self) -> bool {
+        self.mask_kind == mask_kind::BIAS || self.mask_kind == mask_kind::BIAS_F32
+    }
+
     /// Whether rows keep a range of columns.
     #[inline(always)]
     fn has_range(&self) -> bool {
@@ -112,7 +138,7 @@ fn start(of: Matrix, outer: u32, inner: u32) -> i64 {
 
 /// Instructions that the kernels are made of: the products of the first slice and of all others, a load of a fragment of q
 /// and twelve of k for each sixteen terms of both, and a store of a pack for each group and row.
-#[cfg(target_arch = "nvptx64")]
+#[cfg(all(target_arch = "nvptx64", feature = "attention_scores"))]
 mod expectations {
     macro_rules! expect {
         ($($line:literal),*) => {$(
@@ -123,5 +149,20 @@ mod expectations {
         "bf16_0_1_6_2_2 ==96 mma.sync.aligned.m16n8k16",
         "bf16_0_1_6_2_2 ==52 ldmatrix.sync.aligned.m8n8.x4",
         "bf16_0_1_6_2_2 ==12 st.global.v4.b32"
+    );
+}
+
+/// The same of Hopper's: the products of the first 64 terms and of all others, four for each piece, and a store of sixteen columns for each warp.
+#[cfg(all(target_arch = "nvptx64", feature = "attention_scores_hopper"))]
+mod expectations {
+    macro_rules! expect {
+        ($($line:literal),*) => {$(
+            core::arch::global_asm!(concat!("//@expect attention_scores_hopper_by_warpgroups_", $line));
+        )*};
+    }
+    expect!(
+        "bf16_0_3_64 ==24 wgmma.mma_async.sync.aligned.m64n128k16",
+        "bf16_0_3_64 ==24 stmatrix.sync.aligned.m8n8.x4",
+        "bf16_2_3_64 ==0 stmatrix"
     );
 }

@@ -12,7 +12,7 @@
 use super::group::{Group, KEYS, RUN, keep_range, order, run, set_run};
 use super::kept::{Range, Ranges, TileRanges, past};
 use super::mask::{Mask, Row};
-use super::{Params, SLICE, form, start};
+use super::{Params, SLICE, start};
 use crate::masked_softmax::finite_or_zero;
 use crate::matmul::Side;
 use cuda_std::bits;
@@ -129,9 +129,6 @@ fn each<A: Copy, B: Copy + Default, const MI: usize>(of: [[A; 2]; MI], f: impl F
         { FORM: 1, MI: 1, GROUPS: 6, WARPS_M: 2, WARPS_N: 2; threads: 128, min_blocks: 2 },
         { FORM: 1, MI: 1, GROUPS: 4, WARPS_M: 1, WARPS_N: 4; threads: 128, min_blocks: 2 },
         { FORM: 1, MI: 1, GROUPS: 8, WARPS_M: 2, WARPS_N: 4; threads: 256, min_blocks: 1 },
-        { FORM: 2, MI: 1, GROUPS: 4, WARPS_M: 2, WARPS_N: 2; threads: 128, min_blocks: 2 },
-        { FORM: 2, MI: 1, GROUPS: 4, WARPS_M: 1, WARPS_N: 4; threads: 128, min_blocks: 2 },
-        { FORM: 2, MI: 1, GROUPS: 8, WARPS_M: 2, WARPS_N: 4; threads: 256, min_blocks: 1 },
     ],
 )]
 pub unsafe fn whole_rows<
@@ -306,16 +303,7 @@ pub unsafe fn whole_rows<
                     let factor = if sum == 0.0 { 0.0 } else { factor };
                     let number = first + row_of(i, half);
                     nan_rows |= u32::from(sum.is_nan() && number < end) << (2 * i + half);
-                    store::<T, FORM, GROUPS>(
-                        y,
-                        &p,
-                        number,
-                        number < end,
-                        &scores[i],
-                        half,
-                        factor,
-                        first_column,
-                    );
+                    store::<T, GROUPS>(y, &p, number, number < end, &scores[i], half, factor, first_column);
                 }
             }
             // Their masks are looked at again, since a masked column and a kept −∞ look the same in registers.
@@ -374,23 +362,21 @@ fn exponentiate<const GROUPS: usize, const MI: usize>(
             near &= shifts[i][half].abs() <= NEAR;
         }
     }
-    let mut sums = [[0.0; 2]; MI];
     // One branch for all rows.
-    if near {
-        for i in 0..MI {
-            for half in 0..2 {
-                let shift = shifts[i][half];
-                let exp = |score| p.exponent.exp_from(score, shift);
-                sums[i][half] = replace(&mut scores[i], half, exp);
-            }
-        }
-    } else {
+    if !near {
         for i in 0..MI {
             for half in 0..2 {
                 let maximum = maxima[i][half];
-                let exp = |score| p.exponent.exp_fast(score - maximum);
-                sums[i][half] = replace(&mut scores[i], half, exp);
+                replace(&mut scores[i], half, |score| score - maximum);
             }
+        }
+        shifts = [[0.0; 2]; MI];
+    }
+    let mut sums = [[0.0; 2]; MI];
+    for i in 0..MI {
+        for half in 0..2 {
+            let shift = shifts[i][half];
+            sums[i][half] = replace(&mut scores[i], half, |score| p.exponent.exp_from(score, shift));
         }
     }
     sums
@@ -420,7 +406,7 @@ fn replace<const GROUPS: usize>(
 /// # Safety
 /// y is as `p` says, and the row one of its.
 #[inline(always)]
-unsafe fn store<T: Half, const FORM: usize, const GROUPS: usize>(
+unsafe fn store<T: Half, const GROUPS: usize>(
     y: GlobalMut<T>,
     p: &Params,
     row: u32,
@@ -437,18 +423,11 @@ unsafe fn store<T: Half, const FORM: usize, const GROUPS: usize>(
         let at = (at + column as i64) as usize;
         // SAFETY: columns that exist; the rest is the caller's contract.
         unsafe {
-            if const { FORM == form::LOOSE } {
-                let column = bits::opaque(column);
-                for e in 0..RUN {
-                    y.set_if(exists && column + (e as u32) < p.keys, at + e, T::from_f32(values[e]));
-                }
-            } else {
-                let mut pack = [0; 4];
-                for pair in 0..RUN / 2 {
-                    T::set_pair(&mut pack, pair, [values[2 * pair], values[2 * pair + 1]]);
-                }
-                y.set_pack_if(exists && column + RUN as u32 <= p.keys, at, pack);
+            let mut pack = [0; 4];
+            for pair in 0..RUN / 2 {
+                T::set_pair(&mut pack, pair, [values[2 * pair], values[2 * pair + 1]]);
             }
+            y.set_pack_if(exists && column + RUN as u32 <= p.keys, at, pack);
         }
     }
 }

@@ -485,6 +485,7 @@ def attention_scores(case):
         "keys": (dropped, lambda: kept(b, 1, 1, k)),
         "keep": (dropped, lambda: kept(b, 1, q, k)),
         "bias": (lambda x, bias: torch.softmax(x + bias, -1), lambda: case.numbers(b, 1, q, k)),
+        "key_bias": (lambda x, bias: torch.softmax(x + bias, -1), lambda: case.numbers(b, 1, 1, k)),
         "lengths": (lambda x, end: dropped(x, columns >= end), lambda: case.indices(k + 1, b, 1, 1, 1)),
         "causal": (dropped, lambda: future),
     }[mask]

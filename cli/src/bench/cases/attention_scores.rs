@@ -20,8 +20,8 @@ type Shape = [usize; 5];
 const SMALL: Shape = [2, 1, 20, 40, 16];
 /// BERT-large on 384 tokens.
 const BERT: Shape = [8, 16, 384, 384, 64];
-/// Shorter and longer sequences, wider heads, few queries, and extents that are no multiples of a pack.
-const OTHERS: [Shape; 8] = [
+/// Shorter and longer sequences, wider heads, few queries, one, and extents that are no multiples of a pack.
+const OTHERS: [Shape; 9] = [
     [32, 16, 128, 128, 64],
     [16, 16, 256, 256, 64],
     [8, 16, 512, 512, 64],
@@ -29,6 +29,7 @@ const OTHERS: [Shape; 8] = [
     [8, 16, 384, 384, 128],
     [8, 12, 197, 197, 64],
     [64, 16, 16, 512, 64],
+    [64, 16, 1, 256, 64],
     [512, 4, 64, 64, 32],
 ];
 
@@ -41,12 +42,15 @@ enum Form {
     Keep,
     /// Numbers for queries and keys.
     Bias,
+    /// Numbers for the keys of each of the batch, as models have BERT's mask.
+    KeyBias,
     Lengths,
     Causal,
 }
 
 impl Form {
-    const ALL: [Form; 6] = [Form::None, Form::Keys, Form::Keep, Form::Bias, Form::Lengths, Form::Causal];
+    const ALL: [Form; 7] =
+        [Form::None, Form::Keys, Form::Keep, Form::Bias, Form::KeyBias, Form::Lengths, Form::Causal];
 
     const fn name(self) -> &'static str {
         match self {
@@ -54,6 +58,7 @@ impl Form {
             Form::Keys => "keys",
             Form::Keep => "keep",
             Form::Bias => "bias",
+            Form::KeyBias => "key_bias",
             Form::Lengths => "lengths",
             Form::Causal => "causal",
         }
@@ -63,7 +68,7 @@ impl Form {
     const fn shape(self, [b, _, q, k, _]: Shape) -> [usize; 4] {
         match self {
             Form::None | Form::Causal => [0; 4],
-            Form::Keys => [b, 1, 1, k],
+            Form::Keys | Form::KeyBias => [b, 1, 1, k],
             Form::Keep | Form::Bias => [b, 1, q, k],
             Form::Lengths => [b, 1, 1, 1],
         }
@@ -77,7 +82,7 @@ pub fn cases(setting: &Setting) -> Vec<Case> {
             [SMALL, BERT].into_iter().flat_map(|shape| Form::ALL.map(|form| case(shape, dtype, form))),
         );
         if !setting.quick {
-            let forms = [Form::None, Form::Keys];
+            let forms = [Form::None, Form::Keys, Form::Keep];
             cases.extend(OTHERS.into_iter().flat_map(|shape| forms.map(|form| case(shape, dtype, form))));
         }
     }
@@ -110,7 +115,7 @@ impl Set {
     fn parameters(&self, form: Form) -> MaskedSoftmax<'_> {
         let mask = match (form, &self.mask) {
             (Form::Keys | Form::Keep, Some(mask)) => Mask::Keep(mask),
-            (Form::Bias, Some(mask)) => Mask::Bias(mask),
+            (Form::Bias | Form::KeyBias, Some(mask)) => Mask::Bias(mask),
             (Form::Lengths, lengths) => Mask::Range { lengths: lengths.as_ref(), starts: None },
             _ => Mask::None,
         };
@@ -128,7 +133,7 @@ fn prepare(data: &Data, sets: usize, shape: Shape, dtype: DType, form: Form) -> 
     let masks = match form {
         Form::None | Form::Causal => Vec::new(),
         Form::Keys | Form::Keep => data.keep(sets, &of_mask)?,
-        Form::Bias => data.numbers(sets, dtype, &of_mask)?,
+        Form::Bias | Form::KeyBias => data.numbers(sets, dtype, &of_mask)?,
         Form::Lengths => data.indices(sets, &of_mask[..3], &lengths)?,
     };
     let mut masks = masks.into_iter();
@@ -169,7 +174,7 @@ mod tests {
         let plain = 2 * 2 * (20 * 16 + 40 * 16 + 20 * 40);
         assert_eq!((floor(Form::None), floor(Form::Causal)), (plain, plain));
         assert_eq!((floor(Form::Keys), floor(Form::Keep)), (plain + 2 * 40, plain + 2 * 20 * 40));
-        assert_eq!(floor(Form::Bias), plain + 2 * 2 * 20 * 40);
+        assert_eq!((floor(Form::Bias), floor(Form::KeyBias)), (plain + 2 * 2 * 20 * 40, plain + 2 * 2 * 40));
         assert_eq!(floor(Form::Lengths), plain + 2 * 4 - 10 * 16 * 2);
     }
 }

@@ -28,6 +28,16 @@ pub fn grow_registers<const COUNT: u32>() {
 }
 
 #[inline(always)]
+pub fn unset<const SUMS: usize>() -> [f32; SUMS] {
+    let mut sums = [0.0; SUMS];
+    for sum in 0..SUMS {
+        // SAFETY: any number will do; the assembler has no instruction for what is never written.
+        unsafe { asm!("// {}", out(reg32) sums[sum], options(pure, nomem, nostack, preserves_flags)) };
+    }
+    sums
+}
+
+#[inline(always)]
 pub fn wait<const PENDING: u32>() {
     // SAFETY: a barrier to the compiler.
     unsafe { asm!("wgmma.wait_group.sync.aligned {};", const PENDING, options(nostack, preserves_flags)) };

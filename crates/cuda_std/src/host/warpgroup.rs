@@ -24,6 +24,11 @@ pub fn shrink_registers<const COUNT: u32>() {}
 pub fn grow_registers<const COUNT: u32>() {}
 
 #[inline(always)]
+pub fn unset<const SUMS: usize>() -> [f32; SUMS] {
+    [f32::NAN; SUMS]
+}
+
+#[inline(always)]
 #[track_caller]
 pub fn wait<const PENDING: u32>() {
     wait_products(PENDING as usize);

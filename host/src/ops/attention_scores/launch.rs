@@ -3,18 +3,20 @@
 use cuda_std::divide::Divisor;
 use cuda_std::global::RawView;
 use cuda_std::kernel::Kernel;
+use cuda_std::tma::TensorMap;
 use cuda_std::{Global, GlobalMut, Half};
 use kernels_gpu::attention_scores::{self as kernels, Params};
 use kernels_gpu::masked_softmax::{Exponent, mask_kind};
 
 use super::layout::Layout;
-use super::plan::WholeRows;
+use super::plan::{By, WholeRows};
 use super::{OP, Request};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::faults::ValueSlot;
 use crate::launch::Grid;
 use crate::ops::masked_softmax::{MaskForm, MaskedSoftmax};
+use crate::ops::matmul::{map_of_operand, map_of_result};
 use crate::tensor::Tensor;
 
 /// Checked arguments, with the layout and the plan that are theirs.
@@ -38,7 +40,10 @@ impl Call<'_> {
     }
 }
 
-fn typed<T: Element + Half + kernels::whole_rows::Instances>(call: Call, y: &Tensor) -> Result<()> {
+fn typed<T: Element + Half + kernels::whole_rows::Instances + kernels::by_warpgroups::Instances>(
+    call: Call,
+    y: &Tensor,
+) -> Result<()> {
     let Call { request, layout, plan, q, k, parameters } = call;
     let (device, softmax) = (y.device(), &request.softmax);
     let adopt = |tensor: Option<&Tensor>, arg| tensor.map(|t| t.adopted(device, OP, arg)).transpose();
@@ -60,24 +65,48 @@ fn typed<T: Element + Half + kernels::whole_rows::Instances>(call: Call, y: &Ten
     let (mask, lengths, starts) = unsafe {
         (Global::from_raw(raw(&mask)?), Global::from_raw(raw(&lengths)?), Global::from_raw(raw(&starts)?))
     };
-    let kernel: &Kernel<kernels::whole_rows::Args<T>> = &kernels::whole_rows::kernels::<T>()[plan.index];
     let blocks = layout.products() as u64 * plan.blocks as u64;
     let grid = Grid::new(blocks)?.shared(plan.shared_bytes);
-    let args = (
-        q.view::<T>()?,
-        k.view::<T>()?,
-        mask,
-        lengths,
-        starts,
-        y.view_mut::<T>()?,
-        fault(&lengths_slot),
-        fault(&starts_slot),
-        params(request, layout, plan)?,
-    );
-    // SAFETY: layout and plan are those of the tensors, which `Request` has checked; memory is freed in the order of its
+    let y_view = y.view_mut::<T>()?;
+    let (lengths_fault, starts_fault) = (fault(&lengths_slot), fault(&starts_slot));
+    let p = params(request, layout, plan)?;
+    // SAFETY: layout and plan are those of the tensors, which `Request` has checked, and so are the maps; memory is freed in the order of its
     // streams, which `adopted` has made wait for one another.
-    unsafe { device.launch(kernel, grid, args)? };
+    unsafe {
+        match plan.by {
+            By::Warps => {
+                let kernel: &Kernel<kernels::whole_rows::Args<T>> =
+                    &kernels::whole_rows::kernels::<T>()[plan.index];
+                let (q, k) = (q.view::<T>()?, k.view::<T>()?);
+                let args = (q, k, mask, lengths, starts, y_view, lengths_fault, starts_fault, p);
+                device.launch(kernel, grid, args)?;
+            }
+            By::Warpgroups => {
+                let kernel: &Kernel<kernels::by_warpgroups::Args<T>> =
+                    &kernels::by_warpgroups::kernels::<T>()[plan.index];
+                let [map_q, map_k, map_y] = maps(layout, plan, [&q, &k, y])?;
+                let args =
+                    (map_q, map_k, map_y, mask, lengths, starts, y_view, lengths_fault, starts_fault, p);
+                device.launch(kernel, grid, args)?;
+            }
+        }
+    }
     [lengths_slot, starts_slot].into_iter().flatten().try_for_each(ValueSlot::finish)
+}
+
+/// The maps of q, k and y, as a plan by warpgroups wants them.
+fn maps(layout: &Layout, plan: WholeRows, [q, k, y]: [&Tensor; 3]) -> Result<[TensorMap; 3]> {
+    let Layout { queries, keys, terms, batch, .. } = *layout;
+    let keys_of_box = plan.room.min(kernels::WARPGROUP_KEYS);
+    let of_y = || {
+        let boxed = [kernels::WARPGROUP_COLUMNS, kernels::WARPGROUP_ROWS];
+        map_of_result(y, &layout.y, [queries, keys], batch, boxed)
+    };
+    Ok([
+        map_of_operand(q, &layout.q, [queries, terms], batch, true, kernels::WARPGROUP_ROWS)?,
+        map_of_operand(k, &layout.k, [keys, terms], batch, true, keys_of_box as u32)?,
+        if plan.stores_boxes() { of_y()? } else { TensorMap::none() },
+    ])
 }
 
 fn params(request: &Request, layout: &Layout, plan: WholeRows) -> Result<Params> {

@@ -6,7 +6,7 @@ use super::{OP, Request};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::masked_softmax::{Described, Mask, MaskForm, MaskedSoftmax};
-use crate::ops::matmul::lines;
+use crate::ops::matmul::{lines, mappable};
 use crate::shape::{self, Dims, merge};
 use crate::tensor::{Desc, Tensor};
 
@@ -99,6 +99,12 @@ impl Layout {
     /// Products of the batch.
     pub fn products(&self) -> usize {
         self.batch[0] * self.batch[1]
+    }
+
+    /// Whether there can be tensor maps of q and k, rows of which are whole packs.
+    pub fn mappable(&self) -> bool {
+        // Of 16 bits.
+        mappable(&self.q, 2, self.queries, true) && mappable(&self.k, 2, self.keys, true)
     }
 
     /// Whether eight columns of y and of a mask of this form start at multiples of their size.

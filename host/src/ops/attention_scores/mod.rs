@@ -4,7 +4,7 @@ mod launch;
 mod layout;
 mod plan;
 
-pub use plan::{Choice, Plan, WholeRows};
+pub use plan::{By, Choice, Plan, WholeRows};
 
 use super::masked_softmax::{self, Described, MaskedSoftmax};
 use super::matmul::{self, Behind, Epilogue, Factors};
@@ -20,9 +20,10 @@ const OP: &str = "attention_scores";
 /// `[.., S, T]`, contiguous. Dimensions in front broadcast, and so does the mask against the result; its forms are
 /// those of [`masked_softmax`](super::masked_softmax()), and so is what becomes of rows without a kept key, NaN and infinities.
 ///
-/// f16 and bf16 of 65 to 1024 keys, a multiple of 8, are one kernel, which never writes the scores: they stay in f32
-/// until the result is rounded. It takes rows of q and k that start at multiples of 16 bytes, rows of a mask that start at multiples of 8,
-/// as many keys as shared memory holds with their numbers, and up to two dimensions in front that do not merge. Anything else is
+/// f16 and bf16 of up to 1024 keys are one kernel, which never writes the scores: they stay in f32
+/// until the result is rounded. It takes rows of q and k that start at multiples of 16 bytes, as many keys as shared memory holds with their
+/// numbers, and up to two dimensions in front that do not merge. On Hopper up to 384 keys and masks are any, but a bias that differs from query to query; else keys are
+/// more than 64 and a multiple of 8, and rows of a mask start at multiples of 8. Anything else is
 /// a product and a softmax behind it, with scores rounded to the operands' type in between: in f16 those beyond 65504 become infinite there,
 /// and rows that have one NaN. [`explain`] tells which, and
 /// [`candidates`] what else could serve.
