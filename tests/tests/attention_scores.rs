@@ -174,6 +174,8 @@ on_each_device! {
         check(&q, &k, &parameters, "padded")?;
         check(&q, &k.step(2, 2)?, &parameters, "every second")?;
         check(&q.narrow(2, 5, 1)?, &k, &parameters, "one query")?;
+        let bias = uniform(device, DType::F32, &[33, 48], &mut random)?.narrow(0, 7, 1)?;
+        check(&q.narrow(2, 5, 1)?, &k, &MaskedSoftmax { mask: Mask::Bias(&bias), ..parameters }, "one query's bias")?;
         // A mask whose rows and columns are apart, and one that starts inside a pack.
         let bytes: Vec<u8> = (0..33 * 96).map(|i| u8::from(i % 7 != 2)).collect();
         let keep = Tensor::from_slice(device, &[33, 96], &bytes)?;

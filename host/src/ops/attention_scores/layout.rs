@@ -74,6 +74,8 @@ impl Layout {
             let (_, row, col) = steps[i];
             Matrix { row: row as i64, col: col as i64, outer: last(2), inner: last(1) }
         };
+        // A single query has no step.
+        let of_rows = |i: usize| Matrix { row: if factors.m > 1 { matrix(i).row } else { 0 }, ..matrix(i) };
         let extent = |back: usize| dims.checked_sub(back).map_or(1, |dim| merged.shape[dim]);
         let mut layout = Layout {
             queries: factors.m,
@@ -83,9 +85,9 @@ impl Layout {
             q: matrix(0),
             k: matrix(1),
             y: matrix(2),
-            mask: matrix(3),
-            lengths: matrix(4),
-            starts: matrix(5),
+            mask: of_rows(3),
+            lengths: of_rows(4),
+            starts: of_rows(5),
         };
         for (operand, rows) in [(&mut layout.q, factors.m), (&mut layout.k, factors.n)] {
             match lines(operand, rows, factors.k, 16 / factors.dtype.size()).filter(|lines| lines.along_k) {

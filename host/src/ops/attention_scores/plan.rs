@@ -99,7 +99,7 @@ pub struct WholeRows {
     pub index: usize,
     /// One of [`form`](kernels::form).
     form: usize,
-    /// Queries of a tile, or of as many as a block takes at a time.
+    /// Queries of a tile.
     pub rows: usize,
     /// Keys that it has room for.
     pub room: usize,
