@@ -13,8 +13,8 @@
 //! | [`whole_rows()`](fn@whole_rows) | up to 1024 keys, which fit in shared memory | a block for some tiles of queries of one product |
 //! | [`by_warpgroups()`](fn@by_warpgroups) | up to 384 keys, on Hopper: a family of its own; a bias that all queries share | the same |
 //!
-//! Floor: q, k and the mask once and y once, at the copy rate. Keys beyond what a block's rows keep are neither read nor
-//! multiplied, where lengths do not differ from row to row and by the causal limit.
+//! Floor: q, k and the mask once and y once, at the copy rate. By warps, keys beyond what a block's rows keep are neither read nor
+//! multiplied, where lengths do not differ from row to row and by the causal limit; by warpgroups all are.
 //!
 //! Source: Milakov and Gimelshein 2018 (maxima and sums of parts); tiles and fragments as in [`matmul`](crate::matmul).
 
@@ -55,6 +55,10 @@ use cuda_std::plain_parameter;
 
 /// Terms of a slice of q or k in shared memory: tiles of rows of 64 bytes.
 pub const SLICE: u32 = 32;
+
+/// The largest exponent of 2 of a maximum that scores need not be subtracted from first: the maximum's rounding moves a power by
+/// 2^-17.
+const NEAR: f32 = 128.0;
 
 /// What a launch needs to know; computed by the host. The columns of lengths and starts have no meaning.
 #[repr(C)]

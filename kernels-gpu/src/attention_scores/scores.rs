@@ -1,6 +1,6 @@
 //! Scores in registers: the sums of a warpgroup's products of 64 queries and some keys, and how probabilities leave it.
 
-use super::{Params, WARPGROUP_ROWS};
+use super::{NEAR, Params, WARPGROUP_ROWS};
 use crate::matmul::Matrix;
 use cuda_std::prelude::*;
 use cuda_std::tile::Tile;
@@ -100,10 +100,6 @@ pub(super) fn largest<const PIECES: usize, const N: usize>(scores: &Scores<PIECE
     }
     float::max_nan(most[0], most[1])
 }
-
-/// The largest exponent of 2 of a maximum that scores need not be subtracted from first: the maximum's rounding moves a power by
-/// 2^-17.
-const NEAR: f32 = 128.0;
 
 /// Makes scores exponentials relative to each row's maximum; gives the sums of what the lane has.
 #[inline(always)]

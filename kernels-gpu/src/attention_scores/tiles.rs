@@ -12,7 +12,7 @@
 use super::group::{Group, KEYS, RUN, keep_range, order, run, set_run};
 use super::kept::{Range, Ranges, TileRanges, past};
 use super::mask::{Mask, Row};
-use super::{Params, SLICE, start};
+use super::{NEAR, Params, SLICE, start};
 use crate::masked_softmax::finite_or_zero;
 use crate::matmul::Side;
 use cuda_std::bits;
@@ -342,10 +342,6 @@ fn largest<const GROUPS: usize>(groups: &[Group; GROUPS], half: usize) -> f32 {
     }
     float::max_nan(most[0], most[1])
 }
-
-/// The largest exponent of 2 of a maximum that scores need not be subtracted from first: the maximum's rounding moves a power by
-/// 2^-17.
-const NEAR: f32 = 128.0;
 
 /// Makes scores exponentials relative to each row's maximum; gives their sums.
 #[inline(always)]

@@ -151,7 +151,7 @@ pub unsafe fn by_warpgroups<T: WarpgroupHalf, const FORM: usize, const PIECES: u
             queries_full.wait(parity);
             keys_full.wait(0);
             let mut scores: Scores<PIECES, N> = [warpgroup::unset(); PIECES];
-            let mut start = |slab: u32, more: bool| {
+            let mut multiply = |slab: u32, more: bool| {
                 let of_q = box_at::<T>(queries_at, slab).rows_along_terms(0);
                 for piece in 0..PIECES {
                     let of_k = tile_k(slab, piece as u32).rows_along_terms(0);
@@ -159,10 +159,10 @@ pub unsafe fn by_warpgroups<T: WarpgroupHalf, const FORM: usize, const PIECES: u
                 }
             };
             // By itself, so that scores need not be set before.
-            start(0, false);
+            multiply(0, false);
             let mut slab = 1;
             while slab < slabs {
-                start(slab, true);
+                multiply(slab, true);
                 slab += 1;
             }
             for piece in 0..PIECES {
