@@ -21,8 +21,8 @@ const START: f64 = 1.0;
 /// Up to so many keys two steps are faster.
 const FEW_KEYS: usize = 64;
 
-/// The most keys of a tile of a warpgroup that leave registers for more than their scores.
-const LIGHT_ROOM: usize = 256;
+/// The most keys that leave a warpgroup registers for more than their scores.
+const LIGHT_KEYS: usize = 256;
 
 /// Up to so many terms two blocks of a warpgroup and as many keys as it can hold have room on a multiprocessor, and three of warps.
 const FEW_TERMS: usize = 64;
@@ -224,10 +224,7 @@ impl Plan {
     /// The kernel that is taken; `None` for two steps.
     pub(super) fn chosen(request: &Request, layout: Option<&Layout>, starts: Starts) -> Option<WholeRows> {
         let target = Target::of(request.product.y.device());
-        Plan::one_kernel(request, layout, starts, target)
-            .first()
-            .filter(|plan| is_faster(plan, request))
-            .copied()
+        Plan::one_kernel(request, layout, starts, target).next().filter(|plan| is_faster(plan, request))
     }
 
     /// Every way, the one that is taken first.
@@ -237,8 +234,8 @@ impl Plan {
             masked_softmax::Plan::candidates(&request.softmax, Alignment::of_allocations(), target)[0];
         let steps = Plan::Steps { product: request.product.plan(), softmax };
         let of_one = Plan::one_kernel(request, layout, starts, Target::of(request.product.y.device()));
-        let first = !of_one.first().is_some_and(|plan| is_faster(plan, request));
-        let mut plans: Vec<Plan> = of_one.into_iter().map(Plan::WholeRows).collect();
+        let mut plans: Vec<Plan> = of_one.map(Plan::WholeRows).collect();
+        let first = Plan::chosen(request, layout, starts).is_none();
         plans.insert(if first { 0 } else { plans.len() }, steps);
         plans
     }
@@ -249,13 +246,16 @@ impl Plan {
         layout: Option<&Layout>,
         starts: Starts,
         target: Target,
-    ) -> Vec<WholeRows> {
+    ) -> impl Iterator<Item = WholeRows> {
         let softmax = &request.softmax;
         let layout = layout.copied().filter(|layout| {
             let sums = layout.terms > 0 && !softmax.is_empty();
             sums && request.product.factors.dtype != DType::F32 && starts.q_and_k && !softmax.packed
         });
-        let plans = SHAPES.into_iter().flat_map(move |shapes| {
+        let warps_first = layout.is_some_and(|layout| warps_are_faster(&layout, softmax, starts));
+        let [warpgroups, warps] = SHAPES;
+        let order = if warps_first { [warps, warpgroups] } else { [warpgroups, warps] };
+        order.into_iter().flat_map(move |shapes| {
             let fitting = move |shape: &Shape| {
                 layout.is_some_and(|layout| {
                     let form = shape.by.form(softmax, &layout, starts);
@@ -267,10 +267,7 @@ impl Plan {
             instances.filter_map(move |shape| {
                 layout.and_then(|layout| whole_rows(shape, softmax.has_bias(), &layout, target))
             })
-        });
-        let mut plans: Vec<WholeRows> = plans.collect();
-        plans.sort_by_key(|plan| layout.is_some_and(|layout| warps_are_faster(plan, &layout, softmax)));
-        plans
+        })
     }
 }
 
@@ -281,14 +278,16 @@ fn is_faster(plan: &WholeRows, request: &Request) -> bool {
 
 /// Whether warps are faster, as measured, where the scores of a warpgroup's rows leave few registers: they wait for bytes of masks that differ from
 /// row to row, and have little to gain without any.
-fn warps_are_faster(plan: &WholeRows, layout: &Layout, softmax: &masked_softmax::Problem) -> bool {
-    let full = plan.by == By::Warpgroups && plan.form != kernels::form::LOOSE && plan.room > LIGHT_ROOM;
+fn warps_are_faster(layout: &Layout, softmax: &masked_softmax::Problem, starts: Starts) -> bool {
+    let plain = By::Warpgroups.form(softmax, layout, starts) == Some(kernels::form::PLAIN);
     let ranged = softmax.has_lengths || softmax.has_starts || softmax.causal_offset.is_some();
-    full && match softmax.mask {
-        MaskForm::Keep | MaskForm::Drop => layout.mask.row != 0,
-        MaskForm::None => !ranged && layout.terms <= FEW_TERMS,
-        MaskForm::Bias(_) => false,
-    }
+    plain
+        && layout.keys > LIGHT_KEYS
+        && match softmax.mask {
+            MaskForm::Keep | MaskForm::Drop => layout.mask.row != 0,
+            MaskForm::None => !ranged && layout.terms <= FEW_TERMS,
+            MaskForm::Bias(_) => false,
+        }
 }
 
 /// The launch of an instance; `None` where the GPU cannot.
@@ -365,7 +364,7 @@ mod tests {
         let parameters = MaskedSoftmax::default();
         let request = Request::new(&q, &k, &parameters).unwrap();
         let layout = Layout::new(&request, &parameters).unwrap();
-        Plan::one_kernel(&request, layout.as_ref(), Starts::of_allocations(), target)
+        Plan::one_kernel(&request, layout.as_ref(), Starts::of_allocations(), target).collect()
     }
 
     #[test]
