@@ -31,12 +31,7 @@ pub mod embedding;
     feature = "rows_hopper"
 ))]
 mod exchange;
-#[cfg(any(
-    feature = "matmul",
-    feature = "matmul_hopper",
-    feature = "recurrent",
-    feature = "recurrent_hopper"
-))]
+#[cfg(any(feature = "matmul_hopper", feature = "recurrent", feature = "recurrent_hopper"))]
 mod inbox;
 #[cfg(any(
     feature = "attention_scores",

@@ -46,7 +46,7 @@ fn in_program(root: &Path) -> Check {
             Check::ok(NAME, format!("{} families are what the sources give", ours.families.len()))
         }
         _ => Check::ok(NAME, "the checkout's PTX is fresh, but this program holds another one")
-            .with(Status::Warning, "`cargo build --release -p warpwright-cli`"),
+            .with(Status::Warning, "`cargo build -p warpwright-cli`"),
     }
 }
 

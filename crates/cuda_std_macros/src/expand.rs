@@ -196,9 +196,11 @@ impl<'a> Kernel<'a> {
         }
     }
 
-    /// The module of handles.
+    /// The module of handles. They lie in statics, whose bodies are compiled once, in the crate that declares the kernel; those of
+    /// constants would be compiled anew in each crate that uses them.
     fn handles(&self) -> TokenStream {
         let (function, types, visibility) = (&self.function.sig.ident, &self.types, &self.function.vis);
+        let count = self.attribute.instances.len();
         let doc = format!("Handles of the kernel [`{function}()`](fn@{function}).");
         let body = match self.parameter {
             Some(parameter) => {
@@ -212,10 +214,14 @@ impl<'a> Kernel<'a> {
                 let implementations = self.attribute.types.iter().map(|ty| {
                     let handles =
                         self.attribute.instances.iter().map(|instance| self.handle(Some(ty), instance));
+                    let of_ty = if generic { quote!(<#ty>) } else { Default::default() };
                     quote! {
-                        impl Instances for #ty {
-                            const ALL: &'static [Kernel<Args #of_self>] = &[#(#handles),*];
-                        }
+                        const _: () = {
+                            static HANDLES: [Kernel<Args #of_ty>; #count] = [#(#handles),*];
+                            impl Instances for #ty {
+                                const ALL: &'static [Kernel<Args #of_self>] = &HANDLES;
+                            }
+                        };
                     }
                 });
                 quote! {
@@ -239,7 +245,8 @@ impl<'a> Kernel<'a> {
                     /// The kernel's parameters.
                     pub type Args = (#(#types,)*);
                     /// The handles, in the order of the instances.
-                    pub const ALL: &[Kernel<Args>] = &[#(#handles),*];
+                    pub const ALL: &[Kernel<Args>] = &HANDLES;
+                    static HANDLES: [Kernel<Args>; #count] = [#(#handles),*];
                 }
             }
         };

@@ -15,7 +15,7 @@ pub(super) type Group = [[f32; 4]; 4];
 
 /// Where key `key` lies among the rows of its tile.
 #[inline(always)]
-pub(super) fn order(key: u32) -> u32 {
+pub(super) const fn order(key: u32) -> u32 {
     // Bits 4 and 3 are the lane's number in its quad, 2 and 1 the product's, 0 the column's.
     (key & !31) | (key & 6) << 2 | (key >> 3 & 3) << 1 | (key & 1)
 }
@@ -58,17 +58,14 @@ pub(super) fn keep_range(mut scores: [f32; RUN], low: i32, high: i32) -> [f32; R
     scores
 }
 
-#[cfg(test)]
-mod tests {
-    use super::order;
-
-    #[test]
-    fn a_lane_holds_neighbouring_keys() {
-        for key in 0..64 {
-            let (product, column) = (order(key) % 32 / 8, order(key) % 8);
-            let (lane, first) = (column / 2, column % 2);
-            assert_eq!(key, key / 32 * 32 + 8 * lane + 2 * product + first);
-            assert_eq!(order(key + 32), order(key) + 32);
-        }
+// A lane holds neighbouring keys.
+const _: () = {
+    let mut key = 0;
+    while key < 64 {
+        let (product, column) = (order(key) % 32 / 8, order(key) % 8);
+        let (lane, first) = (column / 2, column % 2);
+        assert!(key == key / 32 * 32 + 8 * lane + 2 * product + first);
+        assert!(order(key + 32) == order(key) + 32);
+        key += 1;
     }
-}
+};
