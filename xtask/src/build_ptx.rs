@@ -1,8 +1,15 @@
 //! `cargo xtask build-ptx`: compiles the families to `host/ptx`, or checks that this is not needed.
 
-use std::{collections::BTreeSet, fs, path::Path, thread, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    sync::mpsc,
+    thread,
+    time::Instant,
+};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use cuda_builder::{Arch, Ptxas, Toolchain, discover_toolchain_in, find_ptxas};
 
 use crate::{
@@ -70,12 +77,17 @@ pub fn run(root: &Path, args: &Args) -> Result<()> {
         Some(ptxas) => println!("ptxas {} ({})", ptxas.version, ptxas.path.display()),
         None => println!("no ptxas, so no registers in the manifest: `{}`", cuda_builder::ptxas::REMEDY),
     }
-    for family in stale {
-        let entry = build(root, family, &toolchain, ptxas.as_ref(), sources.of(root, family))?;
+    build(root, &stale, &toolchain, ptxas.as_ref(), |family, files| {
+        let entry = FamilyEntry {
+            sources: sources.of(root, family),
+            rustc: toolchain.version_line.clone(),
+            llvm: toolchain.llvm.clone(),
+            ptxas: ptxas.as_ref().map(|ptxas| ptxas.version.clone()),
+            files,
+        };
         manifest.families.insert(family.name.to_owned(), entry);
-        manifest.save(root)?;
-    }
-    Ok(())
+        manifest.save(root)
+    })
 }
 
 /// Why a family must be built, if it must.
@@ -145,46 +157,58 @@ fn remove_strays(root: &Path, manifest: &mut Manifest) -> Result<()> {
     if families.is_empty() { Ok(()) } else { manifest.save(root) }
 }
 
-/// Builds all files of a family before it replaces any.
+/// Builds families, the architectures side by side, as each has a target folder of its own. A family's files are replaced when all of
+/// them are built, and then it is `done`.
 fn build(
     root: &Path,
-    family: &Family,
+    families: &[&Family],
     toolchain: &Toolchain,
     ptxas: Option<&Ptxas>,
-    sources: String,
-) -> Result<FamilyEntry> {
+    mut done: impl FnMut(&Family, BTreeMap<String, FileEntry>) -> Result<()>,
+) -> Result<()> {
     let scratch = tempfile::tempdir().context("no temporary folder")?;
-    let mut entry = FamilyEntry {
-        sources,
-        rustc: toolchain.version_line.clone(),
-        llvm: toolchain.llvm.clone(),
-        ptxas: ptxas.map(|ptxas| ptxas.version.clone()),
-        files: Default::default(),
-    };
-    // Each architecture has a target folder of its own, so they can be compiled side by side.
-    let results = thread::scope(|scope| {
-        let spawn = |arch: &Arch| {
-            let (arch, path) = (*arch, scratch.path().join(family.file(*arch)));
-            (arch, scope.spawn(move || build_file(root, family, arch, toolchain, ptxas, &path)))
-        };
-        let running: Vec<_> = family.arches.iter().map(spawn).collect();
-        running.into_iter().map(|(arch, thread)| (arch, thread.join())).collect::<Vec<_>>()
-    });
-    let mut warnings = BTreeSet::new();
-    for (arch, result) in results {
-        let (file, said) = result.map_err(|_| anyhow!("the build for {arch} panicked"))??;
-        entry.files.insert(family.file(arch), file);
-        warnings.extend(said.split("\n\n").filter(|text| !text.is_empty()).map(str::to_owned));
-    }
-    warnings.iter().for_each(|warning| eprintln!("{warning}"));
     let folder = Manifest::folder(root);
     fs::create_dir_all(&folder).with_context(|| format!("{} cannot be created", folder.display()))?;
-    for name in entry.files.keys() {
-        let path = folder.join(name);
-        fs::copy(scratch.path().join(name), &path)
-            .with_context(|| format!("{} cannot be written", path.display()))?;
-    }
-    Ok(entry)
+    let arches: BTreeSet<Arch> = families.iter().flat_map(|family| family.arches).copied().collect();
+    thread::scope(|scope| {
+        let (sender, results) = mpsc::channel();
+        for arch in arches {
+            let (sender, scratch) = (sender.clone(), scratch.path());
+            scope.spawn(move || {
+                for family in families.iter().filter(|family| family.arches.contains(&arch)) {
+                    let path = scratch.join(family.file(arch));
+                    let result = build_file(root, family, arch, toolchain, ptxas, &path);
+                    // Nobody listens any more where another build has failed.
+                    if sender.send((*family, arch, result)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        let mut said = BTreeSet::new();
+        let mut built: BTreeMap<&str, BTreeMap<String, FileEntry>> = BTreeMap::new();
+        for (family, arch, result) in results {
+            let (file, warnings) = result?;
+            for warning in warnings.split("\n\n").filter(|text| !text.is_empty()) {
+                // Each once, whatever it is compiled for.
+                if said.insert(warning.to_owned()) {
+                    eprintln!("{warning}");
+                }
+            }
+            let files = built.entry(family.name).or_default();
+            files.insert(family.file(arch), file);
+            if files.len() == family.arches.len() {
+                for name in files.keys() {
+                    let path = folder.join(name);
+                    fs::copy(scratch.path().join(name), &path)
+                        .with_context(|| format!("{} cannot be written", path.display()))?;
+                }
+                done(family, std::mem::take(files))?;
+            }
+        }
+        Ok(())
+    })
 }
 
 fn build_file(

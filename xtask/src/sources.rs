@@ -1,5 +1,5 @@
 //! What determines a family's PTX, as one hash: the device crates' files, but for modules of `kernels-gpu` that the family
-//! does not switch on, the versions of what they depend on when compiled for the GPU, the profiles of the workspace, and the
+//! does not switch on, the versions of what they depend on when compiled for the GPU, the release profile of the workspace, and the
 //! builder's settings. Not the compiler: the manifest names it, and a newer one here does not make committed PTX stale.
 
 use std::{
@@ -50,7 +50,7 @@ impl Sources {
             add(&mut shared, b"dependency", version.as_bytes());
         }
         let manifest = fs::read_to_string(root.join("Cargo.toml")).context("Cargo.toml cannot be read")?;
-        add(&mut shared, b"profiles", profiles(&manifest).as_bytes());
+        add(&mut shared, b"profile", release_profile(&manifest).as_bytes());
         Ok(Sources { shared, optional })
     }
 
@@ -125,13 +125,13 @@ fn list_files(dir: &Path, out: &mut Vec<PathBuf>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The `[profile…]` sections of a manifest.
-fn profiles(manifest: &str) -> String {
+/// The `[profile.release…]` sections of a manifest, with which PTX is compiled.
+fn release_profile(manifest: &str) -> String {
     let mut inside = false;
     let mut out = String::new();
     for line in manifest.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         if line.starts_with('[') {
-            inside = line.starts_with("[profile");
+            inside = line == "[profile.release]" || line.starts_with("[profile.release.");
         }
         if inside {
             out.push_str(line);
@@ -234,9 +234,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_profiles_of_the_manifest_count() {
-        let manifest = "[workspace]\nmembers = []\n[profile.release]\n# why\ndebug = 1\n\n[profile.dev]\nopt-level = 1\n[patch]\nx = 1\n";
-        assert_eq!(profiles(manifest), "[profile.release]\ndebug = 1\n[profile.dev]\nopt-level = 1\n");
+    fn only_the_release_profile_of_the_manifest_counts() {
+        let manifest = "[workspace]\nmembers = []\n[profile.release]\n# why\ndebug = 1\n\n[profile.dev]\nopt-level = 1\n\
+            [profile.release.package.x]\nlto = true\n[patch]\nx = 1\n";
+        let expected = "[profile.release]\ndebug = 1\n[profile.release.package.x]\nlto = true\n";
+        assert_eq!(release_profile(manifest), expected);
     }
 
     #[test]
