@@ -360,24 +360,45 @@ pub mod tests {
         Ok(())
     }
 
-    /// In any order of the blocks' warps.
+    /// Runs on the CPU, in three orders of the blocks' warps, for a GPU of few multiprocessors.
+    fn in_any_order(run: impl Fn(&Device, Target) -> Result<()>) -> Result<()> {
+        (1..4).try_for_each(|seed| {
+            let device = Device::cpu_in_order(seed);
+            run(&device, Target { multiprocessors: 8, ..Target::of(&device) })
+        })
+    }
+
+    /// Plans of which there are some, all persistent.
+    fn checked(plans: Vec<Plan>) -> Vec<Plan> {
+        assert!(plans.len() >= 3, "{} kernels", plans.len());
+        assert!(plans.iter().all(|plan| plan.choice == Choice::Persistent));
+        plans
+    }
+
+    const LATE: [usize; 4] = [5, 19, 6, 50];
+
     #[test]
     fn blocks_may_be_late() -> Result<()> {
-        for seed in 1..4 {
-            let device = Device::cpu_in_order(seed);
-            let target = Target { multiprocessors: 8, ..Target::of(&device) };
-            let checked = |plans: Vec<Plan>| {
-                assert!(plans.len() >= 3, "{} kernels", plans.len());
-                assert!(plans.iter().all(|plan| plan.choice == Choice::Persistent));
-                plans
-            };
-            all_give_the_same(&device, [5, 19, 6, 50], |problem| checked(Plan::all_spread(problem, target)))?;
-            for dtype in [DType::F16, DType::F32] {
-                let plans = |problem: &Problem| checked(Plan::all_spread_back(problem, target));
-                all_gradients_are_the_same(&device, dtype, [5, 19, 6, 50], plans)?;
-            }
-        }
-        Ok(())
+        in_any_order(|device, target| {
+            all_give_the_same(device, LATE, |problem| checked(Plan::all_spread(problem, target)))
+        })
+    }
+
+    fn blocks_of_gradients_may_be_late(dtype: DType) -> Result<()> {
+        in_any_order(|device, target| {
+            let plans = |problem: &Problem| checked(Plan::all_spread_back(problem, target));
+            all_gradients_are_the_same(device, dtype, LATE, plans)
+        })
+    }
+
+    #[test]
+    fn blocks_of_f16_gradients_may_be_late() -> Result<()> {
+        blocks_of_gradients_may_be_late(DType::F16)
+    }
+
+    #[test]
+    fn blocks_of_f32_gradients_may_be_late() -> Result<()> {
+        blocks_of_gradients_may_be_late(DType::F32)
     }
 
     /// As [`all_give_the_same`], of gradients.
