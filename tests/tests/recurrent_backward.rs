@@ -92,6 +92,35 @@ fn compare(
     Ok(())
 }
 
+/// In both directions, and by rows that are far apart: steps begin with what y has.
+fn states_begin_at_zero(device: &Device, dtype: DType, seed: u64) -> Result<()> {
+    let streams = device.info().is_none_or(|info| info.arch == (9, 0));
+    for (kind, bidirectional) in
+        [(RecurrentKind::Lstm, false), (RecurrentKind::Lstm, true), (RecurrentKind::Gru, true)]
+    {
+        let shape =
+            Shape { initial: false, bidirectional, layers: 2, ..Shape::new(kind, dtype, [4, 3, 5, 8]) };
+        for batch_first in [false, true] {
+            let network = Network::random(device, Shape { batch_first, ..shape }, seed)?;
+            for choice in
+                [Choice::Block, Choice::Persistent, Choice::StreamedWalk, Choice::Streamed, Choice::Steps]
+            {
+                let serves = match choice {
+                    Choice::StreamedWalk => streams && dtype != DType::F32,
+                    Choice::Streamed => streams,
+                    _ => true,
+                };
+                if !serves {
+                    continue;
+                }
+                let upstream = Upstream { dy: Some(&network.dy), ..Upstream::default() };
+                check(&network, &upstream, Some(choice))?;
+            }
+        }
+    }
+    Ok(())
+}
+
 on_each_device! {
     /// From y alone, from the last states alone, and from all.
     fn gradients_are_those_of_the_reference(device: &Device) -> Result<()> {
@@ -329,30 +358,16 @@ on_each_device! {
         Ok(())
     }
 
-    /// Steps begin with what y has; in both directions, and by rows that are far apart.
-    fn states_may_begin_at_zero(device: &Device) -> Result<()> {
-        let streams = device.info().is_none_or(|info| info.arch == (9, 0));
-        for (i, dtype) in DTYPES.into_iter().enumerate() {
-            for (kind, bidirectional) in [(RecurrentKind::Lstm, false), (RecurrentKind::Lstm, true), (RecurrentKind::Gru, true)] {
-                let shape = Shape { initial: false, bidirectional, layers: 2, ..Shape::new(kind, dtype, [4, 3, 5, 8]) };
-                for batch_first in [false, true] {
-                    let network = Network::random(device, Shape { batch_first, ..shape }, i as u64)?;
-                    for choice in [Choice::Block, Choice::Persistent, Choice::StreamedWalk, Choice::Streamed, Choice::Steps] {
-                        let serves = match choice {
-                            Choice::StreamedWalk => streams && dtype != DType::F32,
-                            Choice::Streamed => streams,
-                            _ => true,
-                        };
-                        if !serves {
-                            continue;
-                        }
-                        let upstream = Upstream { dy: Some(&network.dy), ..Upstream::default() };
-                        check(&network, &upstream, Some(choice))?;
-                    }
-                }
-            }
-        }
-        Ok(())
+    fn f32_states_may_begin_at_zero(device: &Device) -> Result<()> {
+        states_begin_at_zero(device, DType::F32, 0)
+    }
+
+    fn f16_states_may_begin_at_zero(device: &Device) -> Result<()> {
+        states_begin_at_zero(device, DType::F16, 1)
+    }
+
+    fn bf16_states_may_begin_at_zero(device: &Device) -> Result<()> {
+        states_begin_at_zero(device, DType::BF16, 2)
     }
 
     fn without_gradients_of_results_all_are_0(device: &Device) -> Result<()> {
