@@ -180,6 +180,12 @@ fn explain_tells_the_kernel_and_what_is_copied() {
         text.starts_with("linear 4096x4096x4096 f32: parted (two of f16) 128x128, 32x32 tiles"),
         "{text}"
     );
+    // What is done behind a product has a say in it.
+    let shape = ["linear", "3072", "4096", "1024"];
+    let text = explain(&[&shape[..], &["--activation", "gelu_tanh"]].concat());
+    assert!(text.contains("alternating 128x128"), "{text}");
+    let text = explain(&[&shape[..], &["--activation", "gelu_tanh", "--residual"]].concat());
+    assert!(text.contains("pipelined"), "{text}");
     let text = explain(&["linear", "384", "3072", "1024", "--batch", "8", "--parts", "3", "--heads", "16"]);
     assert!(
         text.starts_with("linear 8 times 384x3072x1024 bf16: pipelined 192x128, 16x24 tiles; "),

@@ -4,6 +4,7 @@
 mod product;
 
 use product::{tolerance, uniform};
+use warpwright::ops::matmul::Choice;
 use warpwright::ops::{self, Activation, Approximate, Heads, Linear, LinearBackward};
 use warpwright::{DType, Device, Graph, Result, Tensor, reference};
 use warpwright_tests::{
@@ -138,6 +139,42 @@ on_each_device! {
             let (x, weight, dy, input) = (of(&[m, n])?, of(&[k, n])?, of(&[m, k])?, of(&[m, n])?);
             let layer = LinearBackward { input: Some((&input, activation)), ..Default::default() };
             check_backward(&x, &weight, &dy, &layer, "many terms")?;
+        }
+        Ok(())
+    }
+
+    /// Whichever kernel the model would take, with each activation, of which the operand is kept and not: tiles that are cut at each end, and so
+    /// many that blocks take several in turn.
+    fn every_kernel_finishes(device: &Device) -> Result<()> {
+        let mut random = Random::new(108);
+        for (turn, dtype) in [DType::BF16, DType::F16].into_iter().enumerate() {
+            for (i, [m, n, k]) in [[130, 264, 72], [1540, 1544, 16], [1540, 1544, 440]].into_iter().enumerate() {
+                let mut of = |shape: &[usize]| uniform(device, dtype, shape, &mut random);
+                let (x, weight, bias) = (of(&[m, k])?, of(&[n, k])?, of(&[n])?);
+                for (j, activation) in ACTIVATIONS.into_iter().enumerate() {
+                    // Under the checker few of the large ones, on the kernel that takes tiles in turn.
+                    let large = !device.is_cuda() && i > 0;
+                    if large && (i > 1 || j != 3 - turn) {
+                        continue;
+                    }
+                    let layer = Linear { bias: Some(&bias), activation, ..Default::default() };
+                    let (want, kept) = (reference::linear(&x, &weight, &layer)?, reference::linear_pre(&x, &weight, &layer)?);
+                    for plan in ops::linear_candidates(&x, &weight, &layer)? {
+                        if large && !matches!(plan.choice, Choice::Alternating { .. }) {
+                            continue;
+                        }
+                        let new = || poisoned(device, dtype, &[m, n], POISON);
+                        let (y, pre) = (new()?, ((i + j) % 2 == 0).then(new).transpose()?);
+                        ops::linear_into_by(plan.choice, &x, &weight, &layer, pre.as_ref(), &y)?;
+                        let what = format!("{m}x{n}x{k} {dtype} {activation:?} by {plan}");
+                        let allowed = |i: usize| tolerance(dtype, k, 1.0, want[i]) + of_activation(dtype, want[i]);
+                        assert_within(&y.to_f64()?, &want, allowed, &what);
+                        if let Some(pre) = pre {
+                            assert_within(&pre.to_f64()?, &kept, |i| tolerance(dtype, k, 1.0, kept[i]), &what);
+                        }
+                    }
+                }
+            }
         }
         Ok(())
     }

@@ -161,7 +161,8 @@ on_each_device! {
             let parameters = Matmul { c, ..Default::default() };
             // The checker computes whole tiles.
             let small = |plan: &Plan| plan.tile[0] * plan.tile[1] <= 128 * 64;
-            check_each(&a, &b, &parameters, |plan| device.is_cuda() || small(plan))?;
+            let in_turn = |plan: &Plan| matches!(plan.choice, Choice::Alternating { .. });
+            check_each(&a, &b, &parameters, |plan| device.is_cuda() || small(plan) || in_turn(plan))?;
         }
         Ok(())
     }

@@ -178,13 +178,8 @@ impl Function {
                 let gradients = MatmulGradients { da: da.clone(), db: db.clone() };
                 ops::matmul_backward_into(a, b, dy, &self.matmul(), &gradients)
             }
-            (Function::Linear(activation, _), [x, weight, bias, residual @ ..], [y]) => {
-                let parameters =
-                    Linear { bias: Some(bias), activation, residual: residual.first(), ..Linear::default() };
-                ops::linear_into(x, weight, &parameters, y)
-            }
-            (Function::LinearHeads(heads), [x, weight, bias], [y]) => {
-                ops::linear_into(x, weight, &Function::split(heads, Some(bias)), y)
+            (Function::Linear(..) | Function::LinearHeads(_), [x, weight, behind @ ..], [y]) => {
+                ops::linear_into(x, weight, &self.linear(behind), y)
             }
             (Function::LinearBackward(activation), [x, weight, dy, pre], [dx, dweight, dbias]) => {
                 let parameters =
@@ -198,9 +193,16 @@ impl Function {
         }
     }
 
-    /// The layer that splits heads.
-    fn split<'a>(heads: usize, bias: Option<&'a Tensor>) -> Linear<'a> {
-        Linear { bias, heads: Some(Heads { parts: PARTS, heads }), ..Linear::default() }
+    /// The layer, with a bias and maybe a residual behind its product.
+    fn linear(self, behind: &[Tensor]) -> Linear<'_> {
+        let (bias, residual) = (behind.first(), behind.get(1));
+        match self {
+            Function::Linear(activation, _) => Linear { bias, activation, residual, ..Linear::default() },
+            Function::LinearHeads(heads) => {
+                Linear { bias, heads: Some(Heads { parts: PARTS, heads }), ..Linear::default() }
+            }
+            _ => Linear::default(),
+        }
     }
 
     fn matmul(self) -> Matmul<'static> {
@@ -219,6 +221,9 @@ impl Function {
             (Function::Matmul(..), [a, b]) => {
                 Ok(ops::matmul::candidates(a, b, &self.matmul())?.into_iter().skip(1).collect())
             }
+            (Function::Linear(..) | Function::LinearHeads(_), [x, weight, behind @ ..]) => {
+                Ok(ops::linear_candidates(x, weight, &self.linear(behind))?.into_iter().skip(1).collect())
+            }
             _ => Ok(Vec::new()),
         }
     }
@@ -229,6 +234,9 @@ impl Function {
             (Function::Matmul(..), [a, b], [y]) => {
                 ops::matmul::matmul_into_by(choice, a, b, &self.matmul(), y)
             }
+            (Function::Linear(..) | Function::LinearHeads(_), [x, weight, behind @ ..], [y]) => {
+                ops::linear_into_by(choice, x, weight, &self.linear(behind), None, y)
+            }
             _ => self.run(inputs, outputs),
         }
     }
@@ -237,11 +245,8 @@ impl Function {
     pub fn plan(self, inputs: &[Tensor]) -> Result<String> {
         match (self, inputs) {
             (Function::Matmul(..), [a, b]) => Ok(ops::matmul::explain(a, b, &self.matmul())?.to_string()),
-            (Function::Linear(..), [x, weight, ..]) => {
-                Ok(ops::linear_explain(x, weight, &Linear::default())?.to_string())
-            }
-            (Function::LinearHeads(heads), [x, weight, ..]) => {
-                Ok(ops::linear_explain(x, weight, &Function::split(heads, None))?.to_string())
+            (Function::Linear(..) | Function::LinearHeads(_), [x, weight, behind @ ..]) => {
+                Ok(ops::linear_explain(x, weight, &self.linear(behind))?.to_string())
             }
             (Function::AttentionScores, [q, k]) => {
                 Ok(ops::attention_scores::explain(q, k, &scaled(q))?.to_string())
@@ -258,13 +263,8 @@ impl Function {
                 let want = reference::matmul_backward(a, b, dy, &self.matmul())?;
                 vec![want.da, want.db]
             }
-            (Function::Linear(activation, _), [x, weight, bias, residual @ ..]) => {
-                let parameters =
-                    Linear { bias: Some(bias), activation, residual: residual.first(), ..Linear::default() };
-                vec![reference::linear(x, weight, &parameters)?]
-            }
-            (Function::LinearHeads(heads), [x, weight, bias]) => {
-                vec![reference::linear(x, weight, &Function::split(heads, Some(bias)))?]
+            (Function::Linear(..) | Function::LinearHeads(_), [x, weight, behind @ ..]) => {
+                vec![reference::linear(x, weight, &self.linear(behind))?]
             }
             (Function::LinearBackward(activation), [x, weight, dy, pre]) => {
                 let parameters =

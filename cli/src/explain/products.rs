@@ -1,14 +1,15 @@
 //! `explain matmul` and `explain linear`.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use warpwright::ops::matmul::{Matmul, Plan, explain};
-use warpwright::ops::{Linear, linear_explain, linear_shape};
+use warpwright::ops::{Activation, Linear, linear_explain, linear_shape};
 
 use warpwright::{Desc, Device, Result};
 
 use crate::bench::args::Type;
 use crate::device::{DeviceArgs, Opened};
 use crate::error::CliError;
-use crate::ops::linear::heads_of;
+use crate::ops::linear::{ACTIVATIONS, activation_of, heads_of};
 
 /// What both have.
 #[derive(clap::Args)]
@@ -48,6 +49,12 @@ pub struct MatmulArgs {
 pub struct LinearArgs {
     #[command(flatten)]
     product: Product,
+    /// What is applied behind the bias
+    #[arg(long, value_parser = PossibleValuesParser::new(ACTIVATIONS).map(|name| activation_of(&name)), default_value = "none")]
+    activation: Activation,
+    /// Something is added to the result
+    #[arg(long)]
+    residual: bool,
     /// Parts that the result's heads are of, 3 for queries, keys and values; a sequence has M rows
     #[arg(long)]
     parts: Option<usize>,
@@ -87,12 +94,17 @@ pub fn matmul(args: &MatmulArgs) -> Result<(), CliError> {
 }
 
 pub fn linear(args: &LinearArgs) -> Result<(), CliError> {
-    let LinearArgs { product: args, parts, heads } = args;
+    let &LinearArgs { product: ref args, activation, residual, parts, heads } = args;
     let opened = args.device.open()?;
     let x = args.matrix(&opened.device, args.m, args.k)?;
     let weight = Desc::new(&opened.device, args.dtype.dtype(), &[args.n, args.k])?;
-    let heads = heads_of(*parts, *heads);
-    let layer = Linear { tf32: args.tf32, heads, ..Linear::default() };
+    let residual = match residual {
+        true => Some(args.matrix(&opened.device, args.m, args.n)?),
+        false => None,
+    };
+    let heads = heads_of(parts, heads);
+    let layer =
+        Linear { activation, residual: residual.as_ref(), tf32: args.tf32, heads, ..Linear::default() };
     let more = match heads {
         Some(_) => {
             format!("heads split in the epilogue, y {:?}\n", linear_shape(&x, &weight, &layer)?.shape())

@@ -22,9 +22,12 @@ const FORWARDS: &[Function] = &[
 
 const BACKWARDS: &[Function] = &[Function::LinearBackward(GELU)];
 
+/// The names of activations.
+pub const ACTIVATIONS: &[&str] = &["none", "gelu_tanh", "gelu_erf", "relu"];
+
 const ACTIVATION: ParameterSpec = ParameterSpec {
     name: "activation",
-    kind: Kind::Word(&["none", "gelu_tanh", "gelu_erf", "relu"], "none, gelu_tanh, gelu_erf or relu"),
+    kind: Kind::Word(ACTIVATIONS, "none, gelu_tanh, gelu_erf or relu"),
     default: "none",
     about: "behind the bias",
 };
@@ -95,10 +98,15 @@ pub static BACKWARD: Op = Op {
 
 /// The activation that was given.
 pub fn activation(parameters: &Parameters) -> Activation {
-    match parameters.word(ACTIVATION.name) {
-        Some("relu") => Activation::Relu,
-        Some("gelu_tanh") => GELU,
-        Some("gelu_erf") => Activation::Gelu(Approximate::None),
+    parameters.word(ACTIVATION.name).map_or(Activation::None, activation_of)
+}
+
+/// That of one of [`ACTIVATIONS`].
+pub fn activation_of(name: &str) -> Activation {
+    match name {
+        "relu" => Activation::Relu,
+        "gelu_tanh" => GELU,
+        "gelu_erf" => Activation::Gelu(Approximate::None),
         _ => Activation::None,
     }
 }

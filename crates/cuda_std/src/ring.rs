@@ -88,6 +88,13 @@ impl<const STAGES: usize> Turn<STAGES> {
         Turn(if next >= round { (next - round) ^ 1 } else { next })
     }
 
+    /// The turn `turns` turns behind this one.
+    #[inline(always)]
+    pub fn after(self, turns: u32) -> Self {
+        let stage = self.stage() + turns;
+        Turn(stage % STAGES as u32 * 2 + (self.parity() + stage / STAGES as u32) % 2)
+    }
+
     /// The stage of the turn before this one.
     #[inline(always)]
     pub fn stage_before(self) -> u32 {
@@ -109,5 +116,9 @@ mod tests {
         }
         let want = [(0, 0, 2), (1, 0, 0), (2, 0, 1), (0, 1, 2), (1, 1, 0), (2, 1, 1), (0, 0, 2)];
         assert_eq!(seen, want);
+        for turns in 0..want.len() {
+            let turn = Turn::<3>::first().next().after(turns as u32);
+            assert_eq!((turn.stage(), turn.parity()), ((1 + turns as u32) % 3, (1 + turns as u32) / 3 % 2));
+        }
     }
 }

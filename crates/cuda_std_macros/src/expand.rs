@@ -219,7 +219,7 @@ impl<'a> Kernel<'a> {
                         const _: () = {
                             static HANDLES: [Kernel<Args #of_ty>; #count] = [#(#handles),*];
                             impl Instances for #ty {
-                                const ALL: &'static [Kernel<Args #of_self>] = &HANDLES;
+                                const ALL: &'static [Kernel<Args #of_ty>] = &HANDLES;
                             }
                         };
                     }

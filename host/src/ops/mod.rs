@@ -55,7 +55,8 @@ pub use gelu::{
 pub use layer_norm::{LayerNorm, LayerNormed, layer_norm, layer_norm_into, layer_norm_shape};
 pub use linear::{
     Activation, Heads, Linear, LinearBackward, LinearGradients, linear, linear_backward,
-    linear_backward_into, linear_backward_shape, linear_explain, linear_into, linear_keeping, linear_shape,
+    linear_backward_into, linear_backward_shape, linear_candidates, linear_explain, linear_into,
+    linear_into_by, linear_keeping, linear_shape,
 };
 pub use masked_softmax::{
     DroppedSoftmax, Mask, MaskedSoftmax, masked_softmax, masked_softmax_dropout, masked_softmax_dropout_into,

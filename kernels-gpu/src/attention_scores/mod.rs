@@ -48,7 +48,9 @@ pub use tiles::*;
 #[cfg(feature = "attention_scores_hopper")]
 pub use warpgroups::*;
 
-use crate::masked_softmax::{Exponent, mask_kind};
+use crate::masked_softmax::Exponent;
+#[cfg(feature = "attention_scores_hopper")]
+use crate::masked_softmax::mask_kind;
 use crate::matmul::Matrix;
 use cuda_std::divide::Divisor;
 use cuda_std::plain_parameter;

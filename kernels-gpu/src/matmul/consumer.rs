@@ -1,4 +1,4 @@
-//! How a consumer of [`pipelined()`](fn@super::pipelined) finishes its sums: number i of a lane is that of row
+//! How a consumer of [`pipelined()`](fn@super::pipelined) or [`alternating()`](fn@super::alternating) finishes its sums: number i of a lane is that of row
 //! 16·w + lane / 4 + 8·(i / 2 % 2) and column 8·(i / 4) + 2·(lane % 4) + i % 2, with w its warp.
 //!
 //! They go out [`CHUNK`] columns at a time by way of shared memory. Plain results leave by copies of the accelerator,
@@ -136,12 +136,49 @@ impl Finisher {
                     _ => store!(GELU_ERF, SLOPED),
                 }
             } else {
-                match p.activation {
-                    activation::NONE => store!(NONE, NOTHING),
-                    activation::RELU => store!(RELU, NOTHING),
-                    activation::GELU_TANH => store!(GELU_TANH, NOTHING),
-                    _ => store!(GELU_ERF, NOTHING),
-                }
+                self.store_alone::<T, SUMS, CONSUMERS, STAGES>(
+                    sums,
+                    p,
+                    biases,
+                    [out, kept],
+                    place,
+                    ring,
+                    turn,
+                )
+            }
+        }
+    }
+
+    /// [`Self::store`] of sums that nothing lies beside.
+    ///
+    /// # Safety
+    /// As [`Self::store`].
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    pub unsafe fn store_alone<T: Half, const SUMS: usize, const CONSUMERS: usize, const STAGES: usize>(
+        self,
+        sums: &[f32; SUMS],
+        p: &Epilogue,
+        biases: &Biases,
+        maps: [TensorMap; 2],
+        place: Place,
+        ring: Ring<STAGES>,
+        turn: Turn<STAGES>,
+    ) -> Turn<STAGES> {
+        macro_rules! store {
+            ($activation:ident) => {
+                self.store_as::<T, SUMS, CONSUMERS, STAGES, { activation::$activation }, { beside::NOTHING }>(
+                    sums, p, biases, maps, place, ring, turn,
+                )
+            };
+        }
+        // SAFETY: the caller's contract.
+        unsafe {
+            match p.activation {
+                activation::NONE => store!(NONE),
+                activation::RELU => store!(RELU),
+                activation::GELU_TANH => store!(GELU_TANH),
+                _ => store!(GELU_ERF),
             }
         }
     }

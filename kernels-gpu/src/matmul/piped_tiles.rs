@@ -22,15 +22,15 @@
 //! Source: NVIDIA's CUTLASS (warp-specialised persistent kernels), as a technique.
 
 use super::Product;
-use super::consumer::{CHUNK, CHUNK_BYTES, Finisher, GROUP_ROWS, PACKS, ROOM_BYTES, WARPS, chunks_of_slot};
+use super::consumer::{CHUNK, Finisher, GROUP_ROWS, ROOM_BYTES, WARPS};
 use super::epilogue::{Epilogue, Finish, Tensors, flag};
+use super::feed::Feed;
 use super::part::{PIPELINED_DEPTH, Part, multiply};
-use super::place::Place;
 use super::ring::{Ring, barrier_bytes};
 use cuda_std::dependent;
 use cuda_std::prelude::*;
 use cuda_std::ring::Turn;
-use cuda_std::tile::{self, Tile};
+use cuda_std::tile;
 use cuda_std::tma::{self, TensorMap};
 use cuda_std::warpgroup::{self, WarpgroupHalf};
 
@@ -46,7 +46,7 @@ const REGISTERS_OF_OTHERS: u32 = 160;
 /// Bytes of shared memory of an instance with so many consumers and columns.
 pub const fn pipelined_shared_bytes(consumers: u32, cols: u32, stages: u32) -> u32 {
     let stage = (consumers * PIPELINED_ROWS + cols) * PIPELINED_DEPTH * 2;
-    stages * stage + consumers * ROOM_BYTES + barrier_bytes(stages, consumers)
+    stages * stage + consumers * ROOM_BYTES + barrier_bytes(stages, consumers - 1)
 }
 
 /// Multiplies. `A_K` and `B_K` are 1 where the operand's columns are neighbours in memory, 0 where its rows are.
@@ -124,16 +124,10 @@ pub unsafe fn pipelined<
             }
         };
         let of_barriers = rooms + CONSUMERS as u32 * ROOM_BYTES;
-        let ring = Ring::<STAGES>::new(stage_bytes, of_barriers, CONSUMERS as u32, prefetch);
-        let tiles = |stage: u32| {
-            let offset = ring.at(stage);
-            (part_a.tile::<T>(offset), part_b.tile::<T>(offset + part_a.bytes()))
-        };
+        let ring =
+            Ring::<STAGES>::new(stage_bytes, of_barriers, [CONSUMERS as u32, CONSUMERS as u32 - 1], prefetch);
+        let feed = Feed { ring, part_a, part_b, depth: PIPELINED_DEPTH };
         tile::expect_slabs();
-        let ends = |place: Place| {
-            let (k, end) = p.terms(place.split);
-            (k, (end - k).div_ceil(PIPELINED_DEPTH))
-        };
         if p.asks != 0 {
             let place = p.blocks.at(thread::block_idx_x());
             part_b.ask(true, b, p.b, (place.tile_col * cols, p.epilogue.n), p.terms(place.split), place);
@@ -144,61 +138,7 @@ pub unsafe fn pipelined<
         if warp_id() / WARPS == CONSUMERS as u32 {
             warpgroup::shrink_registers::<FEW_REGISTERS>();
             if thread::thread_idx_x() == CONSUMERS as u32 * WARPS * 32 {
-                let mut turn = Turn::<STAGES>::first();
-                let mut index = thread::block_idx_x();
-                let boxes = match p.epilogue.flags & flag::BESIDE {
-                    0 => 0,
-                    _ => cols / CHUNK * CONSUMERS as u32,
-                };
-                let of_slot = CONSUMERS as u32 * const { chunks_of_slot(CONSUMERS as u32, 2 * SUMS as u32) };
-                while index < p.blocks.total {
-                    let place = p.blocks.at(index);
-                    let (mut k, turns) = ends(place);
-                    let (first_row, first_col) = (place.tile_row * rows, place.tile_col * cols);
-                    let [inner, outer] = p.epilogue.beside(place);
-                    let beside_at = |number: u32| {
-                        let (chunk, group) = (number / CONSUMERS as u32, number % CONSUMERS as u32);
-                        let (col, row) = (first_col + chunk * CHUNK, first_row + group * PIPELINED_ROWS);
-                        [col as i32, row as i32, inner, outer]
-                    };
-                    let mut fetched = 0;
-                    let mut left = turns;
-                    while left > 0 {
-                        // At first the phase before the first one is over.
-                        let full = ring.full(turn.stage());
-                        ring.empty(turn.stage()).wait(turn.parity() ^ 1);
-                        full.arrive_expecting(stage_bytes);
-                        let (tile_a, tile_b) = tiles(turn.stage());
-                        part_a.load(map_a, tile_a, first_row, k, place, full);
-                        part_b.load(map_b, tile_b, first_col, k, place, full);
-                        turn = turn.next();
-                        // What lies beside the sums comes as far as L2 meanwhile: all blocks want theirs at about the same time.
-                        if fetched < boxes {
-                            map_beside.prefetch_box(beside_at(fetched));
-                            fetched += 1;
-                        }
-                        k += PIPELINED_DEPTH;
-                        left -= 1;
-                    }
-                    // As many boxes at a time as fit into a stage, those of each chunk of columns together.
-                    let mut box_number = 0;
-                    while box_number < boxes {
-                        let full = ring.full(turn.stage());
-                        ring.empty(turn.stage()).wait(turn.parity() ^ 1);
-                        let rest = boxes - box_number;
-                        let end = box_number + if rest < of_slot { rest } else { of_slot };
-                        full.arrive_expecting((end - box_number) * CHUNK_BYTES);
-                        let mut offset = ring.at(turn.stage());
-                        while box_number < end {
-                            let tile = Tile::<T>::dynamic_slabs(offset, GROUP_ROWS, PACKS);
-                            tile.shared().load_box(0, map_beside, beside_at(box_number), full);
-                            offset += CHUNK_BYTES;
-                            box_number += 1;
-                        }
-                        turn = turn.next();
-                    }
-                    index += thread::grid_dim_x();
-                }
+                feed.run::<T>([map_a, map_b], Some(map_beside), &p);
             }
             return;
         }
@@ -216,7 +156,7 @@ pub unsafe fn pipelined<
         let mut sums = [0.0f32; SUMS];
         while index < p.blocks.total {
             let place = p.blocks.at(index);
-            let (_, turns) = ends(place);
+            let (_, turns) = feed.terms(&p, place);
             let (first_row, first_col) = (place.tile_row * rows, place.tile_col * cols);
             // A shuffle stays in its loop, and so does what comes of it.
             let lane = warp::warp_shuffle_idx(u32::MAX, lane, lane, 32).0;
@@ -227,7 +167,7 @@ pub unsafe fn pipelined<
             let biases = finisher.biases::<T, SUMS>(&p.epilogue, bias);
             let last = STAGES as u32 - if p.epilogue.flags & flag::BESIDE == 0 { 1 } else { 2 };
             let start = |sums: &mut [f32; SUMS], stage: u32, more: bool| {
-                let (tile_a, tile_b) = tiles(stage);
+                let (tile_a, tile_b) = feed.tiles::<T>(stage);
                 let of_a = part_a.operand(tile_a, group * PIPELINED_ROWS);
                 multiply::<T, SUMS, A_K, B_K>(sums, of_a, part_b.operand(tile_b, 0), more);
             };

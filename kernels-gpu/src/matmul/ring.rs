@@ -1,4 +1,4 @@
-//! The stages of [`pipelined()`](fn@super::pipelined) and [`tf32_pipelined()`](fn@super::tf32_pipelined), which go round, and the order in which their
+//! The stages of [`pipelined()`](fn@super::pipelined), [`alternating()`](fn@super::alternating) and [`tf32_pipelined()`](fn@super::tf32_pipelined), which go round, and the order in which their
 //! consumers end a tile.
 
 use core::ops::Deref;
@@ -9,12 +9,12 @@ use cuda_std::warpgroup;
 
 use super::consumer::WARPS;
 
-/// Bytes of the barriers of a block: of so many stages, and of so many consumers.
-pub(super) const fn barrier_bytes(stages: u32, consumers: u32) -> u32 {
-    stages * ring::Ring::<1>::BYTES + (consumers - 1) * Barriers::BYTES
+/// Bytes of the barriers of a block: of so many stages, and of so many consumers that another waits for.
+pub(super) const fn barrier_bytes(stages: u32, awaited: u32) -> u32 {
+    stages * ring::Ring::<1>::BYTES + awaited * Barriers::BYTES
 }
 
-/// The stages of a block, and a barrier for each consumer but the last, where it says that all products of its tile have been started.
+/// The stages of a block, and a barrier for each consumer that another waits for, where it says that all products of its tile have been started.
 #[derive(Clone, Copy)]
 pub(super) struct Ring<const STAGES: usize> {
     stages: ring::Ring<STAGES>,
@@ -23,23 +23,28 @@ pub(super) struct Ring<const STAGES: usize> {
 }
 
 impl<const STAGES: usize> Ring<STAGES> {
-    /// Makes the barriers, from byte `offset` of dynamic shared memory on, where the stages begin at its first byte. One thread does `more`
-    /// besides: behind a branch of its own the compiler would copy the barrier that follows into both arms.
+    /// Makes the barriers, from byte `offset` of dynamic shared memory on, where the stages begin at its first byte, for so many consumers that read
+    /// each stage, and so many that another waits for. One thread does `more` besides: behind a branch of its own the compiler would copy the barrier that follows into both arms.
     ///
     /// # Safety
     /// The launch gives [`barrier_bytes`] there. All threads call, and a barrier follows.
     #[inline(always)]
-    pub unsafe fn new(stage_bytes: u32, offset: u32, consumers: u32, more: impl FnOnce()) -> Self {
+    pub unsafe fn new(
+        stage_bytes: u32,
+        offset: u32,
+        [readers, awaited]: [u32; 2],
+        more: impl FnOnce(),
+    ) -> Self {
         // SAFETY: the caller's contract.
         unsafe {
             let stages = ring::Ring::dynamic(offset);
-            let started = Barriers::dynamic(offset + ring::Ring::<STAGES>::BYTES, consumers - 1);
+            let started = Barriers::dynamic(offset + ring::Ring::<STAGES>::BYTES, awaited);
             let ring = Ring { stages, started, stage_bytes };
             if thread::thread_idx_x() == 0 {
-                for group in 0..consumers - 1 {
+                for group in 0..awaited {
                     ring.started(group).init(WARPS);
                 }
-                stages.init(1, consumers * WARPS);
+                stages.init(1, readers * WARPS);
                 more();
             }
             ring

@@ -15,6 +15,7 @@
 use super::Product;
 use super::epilogue::{Finish, Tensors, flag};
 use super::f32_consumer::{ROOM_BYTES, ROWS_OF_WARP, WARPS, WarpFinisher};
+use super::feed::Feed;
 use super::part::{LINE_BYTES, Part, TF32_DEPTH};
 use super::piped_tiles::PIPELINED_ROWS as ROWS;
 use super::ring::{Ring, barrier_bytes};
@@ -33,7 +34,7 @@ const REGISTERS_OF_OTHERS: u32 = 160;
 /// Bytes of shared memory of an instance with so many consumers and columns.
 pub const fn tf32_pipelined_shared_bytes(consumers: u32, cols: u32, stages: u32) -> u32 {
     let stage = (consumers * ROWS + cols) * LINE_BYTES;
-    stages * stage + consumers * WARPS * ROOM_BYTES + barrier_bytes(stages, consumers)
+    stages * stage + consumers * WARPS * ROOM_BYTES + barrier_bytes(stages, consumers - 1)
 }
 
 /// Multiplies.
@@ -78,11 +79,9 @@ pub unsafe fn tf32_pipelined<const CONSUMERS: usize, const SUMS: usize, const ST
             map_b.prefetch();
         };
         let of_barriers = rooms + CONSUMERS as u32 * WARPS * ROOM_BYTES;
-        let ring = Ring::<STAGES>::new(stage_bytes, of_barriers, CONSUMERS as u32, prefetch);
-        let tiles = |stage: u32| {
-            let offset = ring.at(stage);
-            (part_a.tile::<f32>(offset), part_b.tile::<f32>(offset + part_a.bytes()))
-        };
+        let ring =
+            Ring::<STAGES>::new(stage_bytes, of_barriers, [CONSUMERS as u32, CONSUMERS as u32 - 1], prefetch);
+        let feed = Feed { ring, part_a, part_b, depth: TF32_DEPTH };
         tile::expect_slabs();
         thread::sync_threads();
         dependent::wait();
@@ -90,25 +89,7 @@ pub unsafe fn tf32_pipelined<const CONSUMERS: usize, const SUMS: usize, const ST
         if warp_id() / WARPS == CONSUMERS as u32 {
             warpgroup::shrink_registers::<FEW_REGISTERS>();
             if thread::thread_idx_x() == CONSUMERS as u32 * WARPS * 32 {
-                let mut turn = Turn::<STAGES>::first();
-                let mut index = thread::block_idx_x();
-                while index < p.blocks.total {
-                    let place = p.blocks.at(index);
-                    let (mut k, end) = p.terms(place.split);
-                    let (first_row, first_col) = (place.tile_row * rows, place.tile_col * cols);
-                    while k < end {
-                        // At first the phase before the first one is over.
-                        let full = ring.full(turn.stage());
-                        ring.empty(turn.stage()).wait(turn.parity() ^ 1);
-                        full.arrive_expecting(stage_bytes);
-                        let (tile_a, tile_b) = tiles(turn.stage());
-                        part_a.load(map_a, tile_a, first_row, k, place, full);
-                        part_b.load(map_b, tile_b, first_col, k, place, full);
-                        turn = turn.next();
-                        k += TF32_DEPTH;
-                    }
-                    index += thread::grid_dim_x();
-                }
+                feed.run::<f32>([map_a, map_b], None, &p);
             }
             return;
         }
@@ -125,11 +106,10 @@ pub unsafe fn tf32_pipelined<const CONSUMERS: usize, const SUMS: usize, const ST
         let mut sums = [0.0f32; SUMS];
         while index < p.blocks.total {
             let place = p.blocks.at(index);
-            let (first, end) = p.terms(place.split);
-            let turns = (end - first).div_ceil(TF32_DEPTH);
+            let (_, turns) = feed.terms(&p, place);
             let (first_row, first_col) = (place.tile_row * rows, place.tile_col * cols);
             let start = |sums: &mut [f32; SUMS], stage: u32, more: bool| {
-                let (tile_a, tile_b) = tiles(stage);
+                let (tile_a, tile_b) = feed.tiles::<f32>(stage);
                 let of_a = tile_a.rows_along_terms(group * ROWS);
                 warpgroup::multiply_tf32_tiles::<SUMS>(sums, of_a, tile_b.rows_along_terms(0), more);
             };

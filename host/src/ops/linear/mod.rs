@@ -9,7 +9,7 @@ pub use backward::{
 
 use super::gelu::Approximate;
 use super::masked_softmax::Described;
-use super::matmul::{self, Behind, Factors, Plan, Problem};
+use super::matmul::{self, Behind, Choice, Factors, Plan, Problem};
 use super::pointwise::{check_output, float, on_device, reach};
 use crate::error::{Error, Result};
 use crate::tensor::{Desc, Tensor};
@@ -126,12 +126,47 @@ pub fn linear(x: &Tensor, weight: &Tensor, parameters: &Linear) -> Result<Tensor
 
 /// [`linear`] into a contiguous tensor of the result's shape, type and device, which must not overlap the operands.
 pub fn linear_into(x: &Tensor, weight: &Tensor, parameters: &Linear, y: &Tensor) -> Result<()> {
-    let problem = problem(x, weight, parameters)?;
-    let inputs: Vec<&Tensor> =
+    into(&problem(x, weight, parameters)?, x, weight, parameters, None, y)
+}
+
+/// [`linear_into`] by a kernel of the caller's choice, one of [`linear_candidates`], with what its activation got in `pre` where that is wanted: for tests of
+/// each kernel, and for tuning the model. Both must be contiguous, of the result's shape, type and device, and overlap nothing.
+pub fn linear_into_by(
+    choice: Choice,
+    x: &Tensor,
+    weight: &Tensor,
+    parameters: &Linear,
+    pre: Option<&Tensor>,
+    y: &Tensor,
+) -> Result<()> {
+    let problem = problem(x, weight, parameters)?.by(choice);
+    if let (Some(heads), Some(_)) = (parameters.heads, pre) {
+        return heads.refused("where the activation's operand is kept");
+    }
+    into(&problem, x, weight, parameters, pre, y)
+}
+
+fn into(
+    problem: &Problem,
+    x: &Tensor,
+    weight: &Tensor,
+    parameters: &Linear,
+    pre: Option<&Tensor>,
+    y: &Tensor,
+) -> Result<()> {
+    let mut inputs: Vec<&Tensor> =
         [x, weight].into_iter().chain(parameters.bias).chain(parameters.residual).collect();
-    check_output(OP, "y", y, &described(x.desc(), &problem)?, &inputs)?;
-    forward(&problem, x, weight, parameters, None, &y.adopted(x.device(), OP, "y")?)?;
-    y.device().wait_for(x.device(), OP)
+    let result = described(x.desc(), problem)?;
+    let adopt = |tensor: &Tensor, arg| tensor.adopted(x.device(), OP, arg);
+    let mut kept = None;
+    if let Some(pre) = pre {
+        check_output(OP, "pre", pre, &result, &inputs)?;
+        inputs.push(pre);
+        kept = Some(adopt(pre, "pre")?);
+    }
+    check_output(OP, "y", y, &result, &inputs)?;
+    forward(problem, x, weight, parameters, kept.as_ref(), &adopt(y, "y")?)?;
+    pre.into_iter().chain([y]).try_for_each(|tensor| tensor.device().wait_for(x.device(), OP))
 }
 
 /// (y, pre): [`linear`], and what its activation got, x·weightᵀ + bias, rounded: for [`linear_backward`]. Both come from
@@ -157,6 +192,11 @@ pub fn linear_shape<D: Described>(x: &D, weight: &D, parameters: &Linear<D>) -> 
 /// How [`linear`] would go about it, for operands that start at multiples of 16 bytes.
 pub fn linear_explain<D: Described>(x: &D, weight: &D, parameters: &Linear<D>) -> Result<Plan> {
     Ok(problem(x, weight, parameters)?.plan())
+}
+
+/// The ways that [`linear`] could go about it, one for each kernel, the one that it takes first.
+pub fn linear_candidates<D: Described>(x: &D, weight: &D, parameters: &Linear<D>) -> Result<Vec<Plan>> {
+    Ok(problem(x, weight, parameters)?.plans())
 }
 
 /// `[.., N]`, or `[P, B, H, S, D]`.

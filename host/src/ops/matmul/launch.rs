@@ -172,12 +172,16 @@ where
         + kernels::tensor_cores::Instances
         + kernels::thin::Instances
         + kernels::pipelined::Instances
+        + kernels::alternating::Instances
         + kernels::clustered::Instances
         + kernels::loose::Instances
         + kernels::repack::Instances
         + kernels::reduce::Instances,
 {
-    let (request, target) = (request(problem, layout, operands), Target::of(y.device()));
+    let (mut request, target) = (request(problem, layout, operands), Target::of(y.device()));
+    if request.alone {
+        request.alone = storable(IN_TURN, &epilogue(problem, layout, behind, y)?).is_some();
+    }
     let mut plan = Plan::new(&request, target, problem.wanted);
     let ready = match prepare::<T>(&plan, problem, layout, operands) {
         // Copies of what could be read as it lies.
@@ -196,7 +200,7 @@ where
             Code::Plain(&kernels::tensor_cores::kernels::<T>()[instance(shape, plan.sides)])
         }
         Choice::Loose { shape } => Code::Plain(&kernels::loose::kernels::<T>()[instance(shape, plan.sides)]),
-        Choice::Pipelined { .. } | Choice::Clustered { .. } => {
+        Choice::Pipelined { .. } | Choice::Alternating { .. } | Choice::Clustered { .. } => {
             let map = |i: usize, matrix: &Matrix| {
                 let (lines, terms) = extents[i];
                 let along_k = plan.sides[i].along_k;
@@ -205,6 +209,9 @@ where
             let kernel = match plan.choice {
                 Choice::Clustered { shape } => {
                     &kernels::clustered::kernels::<T>()[instance(shape, plan.sides)]
+                }
+                Choice::Alternating { shape } => {
+                    &kernels::alternating::kernels::<T>()[instance(shape, plan.sides)]
                 }
                 Choice::Pipelined { shape } => {
                     &kernels::pipelined::kernels::<T>()[instance(shape, plan.sides)]
@@ -220,6 +227,9 @@ where
     };
     product::<T>(problem, &layout, plan, code, operands, behind, y)
 }
+
+/// Any instance of the kernel whose results can only leave in boxes.
+const IN_TURN: Choice = Choice::Alternating { shape: 0 };
 
 /// The kernel of a product.
 #[allow(clippy::large_enum_variant)] // there is one at a time, on the stack of its launch
@@ -357,6 +367,7 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
                 maps[1] = Some(map(beside, &matrix)?);
             }
         }
+        debug_assert!(maps[0].is_some() || !matches!(plan.choice, Choice::Alternating { .. }), "{plan}");
         let args = (a, b, bias, addend, aux, out, p(epilogue));
         // SAFETY: layout and plan are those of the tensors, of which `Problem` has checked the extents. Memory is
         // freed in the order of the stream.
@@ -434,7 +445,7 @@ fn storable(choice: Choice, epilogue: &Epilogue) -> Option<[u32; 2]> {
     let beside = flags & (flag::ADDEND | flag::SLOPE | flag::KEEP);
     let by_heads = epilogue.heads.are_split();
     let (boxed, size, serves) = match choice {
-        Choice::Pipelined { .. } => {
+        Choice::Pipelined { .. } | Choice::Alternating { .. } => {
             let serves = match beside {
                 0 => !by_heads || applied == activation::NONE,
                 _ if by_heads => false,

@@ -23,8 +23,6 @@ pub(super) use layout::{MAX_EXTENT, lines};
 pub(super) use maps::{mappable, operand as map_of_operand, result as map_of_result};
 pub(super) use problem::{Epilogue, Factors, Heads, Problem};
 
-use plan::Wanted;
-
 use super::masked_softmax::Described;
 use super::pointwise::{check_output, float};
 use crate::dtype::DType;
@@ -127,8 +125,11 @@ pub fn matmul_into_by(choice: Choice, a: &Tensor, b: &Tensor, parameters: &Matmu
 }
 
 fn into(a: &Tensor, b: &Tensor, parameters: &Matmul, y: &Tensor, choice: Option<Choice>) -> Result<()> {
-    let wanted = choice.map(|choice| Wanted { choice, splits: None, sides: None });
-    let problem = Problem { wanted, ..problem(OP, a, b, parameters)? };
+    let problem = problem(OP, a, b, parameters)?;
+    let problem = match choice {
+        Some(choice) => problem.by(choice),
+        None => problem,
+    };
     let inputs: Vec<&Tensor> = [a, b].into_iter().chain(parameters.c).collect();
     check_output(OP, "y", y, &problem.y, &inputs)?;
     forward(&problem, a, b, parameters, &y.adopted(a.device(), OP, "y")?)?;

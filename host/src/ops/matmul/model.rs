@@ -14,7 +14,7 @@ use kernels_gpu::matmul::PARTS;
 
 use super::layout::{LINE, pitch};
 use super::plan::{Choice, Plan, Request, Side, Target};
-use super::tiles::{Cluster, Pace, Part, Read, Stay, Tile};
+use super::tiles::{Alternate, Cluster, Pace, Part, Read, Stay, Tile};
 use crate::cuda::shared::blocks_that_fit;
 
 /// Terms of a split are a multiple of every kernel's depth; this is that of the kernels for 16 bits and for parts.
@@ -39,6 +39,8 @@ const NOT_HIDDEN: f64 = 0.15;
 /// Microseconds that a launch of `pipelined` takes by itself, and one of `parted`.
 const PIPED_LAUNCH: f64 = 1.46;
 const PARTED_LAUNCH: f64 = 2.0;
+/// Microseconds of GELU, for each sum of a tile of `pipelined` or `alternating`.
+const GELU: f64 = 4e-5;
 /// How much longer it takes to finish a tile of `parted` where results are no whole packs.
 const RAGGED_PARTED: f64 = 3.6;
 /// Microseconds to add up parts of sums, beyond their bytes: those of `pipelined`, and those of `parted`.
@@ -53,8 +55,9 @@ const COPIED: f64 = 0.302;
 /// For each megabyte of operands and results there, and for 1000 lines that come from L2: of `pipelined`, and of clusters.
 const BYTES: [f64; 2] = [0.134, 0.121];
 const LINES: [f64; 2] = [3.62e-3, 4.59e-3];
-/// Lines that L2 looks up in a microsecond.
+/// Lines that L2 looks up in a microsecond, where rows lie across them, and where all begin at one.
 const LOOKUPS: f64 = 68e3;
+const WHOLE_LOOKUPS: f64 = 85e3;
 /// Clusters of so many blocks that fit for each multiprocessor: some are left over in each group of these.
 const CLUSTERS: [f64; 4] = [1.0, 64.0 / 132.0, 30.0 / 132.0, 15.0 / 132.0];
 /// Longer kernels are not started early: it gains 0.3 µs, and takes more than that where blocks come to lie unevenly.
@@ -79,7 +82,8 @@ impl Tile {
         let pays = [(m, [true, false]), (n, [false, true])].map(|(rows, copies)| {
             let spared = (lines(request, tiles) - lines(&with(copies), tiles)) / LOOKUPS;
             let megabytes = (batch * rows * k * 2 * dtype.size()) as f64 / 1e6;
-            matches!(self.choice, Choice::Pipelined { .. }) && spared > COPY + COPIED * megabytes
+            matches!(self.choice, Choice::Pipelined { .. } | Choice::Alternating { .. })
+                && spared > COPY + COPIED * megabytes
         });
         let all = [[false, false], [true, false], [false, true], [true, true]];
         all.into_iter().filter(move |copies| (0..2).all(|i| !copies[i] || pays[i])).map(with)
@@ -116,6 +120,7 @@ impl Tile {
         let rounded = matches!(self.choice, Choice::Tf32Pipelined { .. });
         let depth = if rounded { LINE / dtype.size() } else { DEPTH };
         let (turns, rounds) = (k_of_split.min(k).div_ceil(depth) as f64, (blocks / sms).ceil());
+        let applied = if request.gelu { GELU * f64::from(self.rows * self.cols) } else { 0.0 };
         let compute = match self.pace {
             Pace::Clusters(cluster) => {
                 if !splits.is_power_of_two() {
@@ -135,10 +140,16 @@ impl Tile {
             Pace::Staying(Stay { stage, end, ragged, partial }) => {
                 let end = match n.is_multiple_of(16 / dtype.size()) {
                     _ if splits > 1 => partial,
-                    true => end,
+                    true => end + applied,
                     false => ragged,
                 };
                 rounds * (turns * stage + end)
+            }
+            Pace::Alternating(Alternate { stage, end }) => {
+                let (products, end) = (turns * stage, end + applied);
+                // A consumer has the time of two tiles for one.
+                let period = products.max((products + end) / 2.0);
+                (rounds - 1.0) * period + products + end
             }
             Pace::Reading(Read { term, .. }) => k as f64 * term,
             Pace::Waves => {
@@ -169,10 +180,12 @@ impl Tile {
             }
             Pace::Parted(_) => PARTED_LAUNCH + compute.max(in_memory),
             Pace::Reading(Read { once, megabyte, .. }) => once + compute.max(megabyte * bytes / 1e6),
-            Pace::Staying(_) => {
+            Pace::Staying(_) | Pace::Alternating(_) => {
                 let lines = lines(request, tiles);
                 let of_blocks = compute + BYTES[0] * bytes / 1e6 + LINES[0] * lines / 1e3;
-                PIPED_LAUNCH + if rounded { of_blocks } else { of_blocks.max(lines / LOOKUPS) }
+                let whole = lines <= self::lines(&Request { begins: [LINE; 2], ..*request }, tiles);
+                let rate = if whole { WHOLE_LOOKUPS } else { LOOKUPS };
+                PIPED_LAUNCH + if rounded { of_blocks } else { of_blocks.max(lines / rate) }
             }
             Pace::Clusters(Cluster { once, .. }) => {
                 // Threads that fetch take what they need of a line.
@@ -188,7 +201,7 @@ impl Tile {
             Pace::Parted(_) => REDUCE_PARTED + read_again,
             Pace::Staying(_) if rounded => REDUCE + read_again,
             // What comes to be read is in L2, and the time of what is written is in a tile's.
-            Pace::Staying(_) | Pace::Clusters(_) => REDUCE,
+            Pace::Staying(_) | Pace::Alternating(_) | Pace::Clusters(_) => REDUCE,
         };
         // These read operands as they lie.
         let any =
@@ -206,7 +219,7 @@ impl Tile {
         let (copy, copied) = match self.pace {
             Pace::Waves | Pace::Reading(_) => (LAUNCH, [1e3 / MEMORY; 2]),
             Pace::Parted(_) => (PARTING, PARTED_MEGABYTE),
-            Pace::Staying(_) | Pace::Clusters(_) => (COPY, [COPIED; 2]),
+            Pace::Staying(_) | Pace::Alternating(_) | Pace::Clusters(_) => (COPY, [COPIED; 2]),
         };
         let copies: f64 = (0..2)
             .map(|i| (i, [m, n][i], written(&sides[i])))
@@ -226,7 +239,7 @@ impl Tile {
             splits,
             k_of_split,
             shared_bytes: self.shared_bytes,
-            most_blocks: if matches!(self.pace, Pace::Staying(_) | Pace::Parted(_)) {
+            most_blocks: if matches!(self.pace, Pace::Staying(_) | Pace::Alternating(_) | Pace::Parted(_)) {
                 u64::from(target.sms) * resident as u64
             } else {
                 u64::MAX

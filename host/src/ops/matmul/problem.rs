@@ -4,7 +4,7 @@ use kernels_gpu::matmul::activation;
 
 use super::broadcast;
 use super::layout::{Layout, MAX_EXTENT};
-use super::plan::{Plan, Request, Target, Wanted};
+use super::plan::{Choice, Plan, Request, Target, Wanted};
 use super::tuned;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -183,6 +183,11 @@ impl Problem {
         Ok(Problem { addend: Some(strides), ..self })
     }
 
+    /// By a kernel of the caller's choice, in as many parts and with such copies as the model takes.
+    pub fn by(self, choice: Choice) -> Problem {
+        Problem { wanted: Some(Wanted { choice, splits: None, sides: None }), ..self }
+    }
+
     /// The same of contiguous copies with all dimensions in front.
     pub fn of_copies(&self, a: &Tensor, b: &Tensor) -> Problem {
         let mut factors = self.factors;
@@ -194,6 +199,13 @@ impl Problem {
     /// Terms that are summed: none where alpha is 0.
     pub fn k(&self) -> usize {
         if self.epilogue.alpha == 0.0 { 0 } else { self.factors.k }
+    }
+
+    /// Whether the result can leave in boxes, with nothing beside the sums, as far as is known without its address and what is kept.
+    pub fn is_alone(&self) -> bool {
+        let Problem { factors, epilogue, y, addend, .. } = self;
+        let whole = (factors.n * factors.dtype.size()).is_multiple_of(16);
+        addend.is_none() && !epilogue.slope && y.dtype() == factors.dtype && whole && self.heads.is_none()
     }
 
     /// What a plan depends on; `phases` are the addresses of a and b modulo a line of L2.

@@ -18,7 +18,20 @@ fn request([m, n, k]: [usize; 3], dtype: DType) -> Request {
     let lying = Matrix { row: k as i64, col: 1, outer: 0, inner: 0 };
     let begins = [begins(&lying, true, dtype, 0); 2];
     let sides = [ALONG_K; 2];
-    Request { m, n, k, batch: 1, dtype, tf32: false, sides, begins, mappable: true, neighbours: true }
+    Request {
+        m,
+        n,
+        k,
+        batch: 1,
+        dtype,
+        tf32: false,
+        sides,
+        begins,
+        mappable: true,
+        neighbours: true,
+        alone: dtype != DType::F32,
+        gelu: false,
+    }
 }
 
 fn plan(shape: [usize; 3], dtype: DType) -> Plan {
@@ -176,7 +189,7 @@ fn a_kernel_can_be_chosen_and_the_fastest_comes_first() {
     let target = Target { warpgroups: true, ..TARGET };
     let request = request([4096, 4096, 4096], DType::BF16);
     let plans = Plan::of_each_kernel(&request, target);
-    assert_eq!(plans.len(), 11);
+    assert_eq!(plans.len(), 12);
     assert_eq!(plans[0], Plan::new(&request, target, None));
     assert!(matches!(plans[0].choice, Choice::Pipelined { .. }));
     assert!(plans.windows(2).all(|pair| pair[0].microseconds <= pair[1].microseconds));
@@ -283,6 +296,20 @@ fn hopper_takes_the_pipelines_unless_they_cannot_read() {
     assert!(!matches!(flat.choice, Choice::TensorCores { .. }), "{flat}");
     let split = Plan::new(&request([128, 4096, 4096], DType::BF16), hopper, None);
     assert!(split.splits > 1 && split.is_clustered(), "{split}");
+}
+
+#[test]
+fn tiles_are_taken_in_turn_where_their_ends_are_long_or_many() {
+    let hopper = Target { warpgroups: true, ..TARGET };
+    let in_turn = |request: Request| {
+        let plan = Plan::new(&request, hopper, None);
+        matches!(plan.choice, Choice::Alternating { .. }) && plan.splits == 1
+    };
+    let gelu = |shape| Request { gelu: true, ..request(shape, DType::BF16) };
+    assert!(in_turn(gelu([3072, 4096, 1024])) && in_turn(request([8192, 50304, 768], DType::BF16)));
+    assert!(!in_turn(gelu([4096, 4096, 4096])) && !in_turn(gelu([3072, 1024, 1024])));
+    // With something beside the sums, or results that leave otherwise.
+    assert!(!in_turn(Request { alone: false, ..gelu([3072, 4096, 1024]) }));
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub(super) enum Pace {
     Waves,
     /// Blocks stay for several tiles, on Hopper.
     Staying(Stay),
+    /// The same, where a tile is finished while the next is multiplied.
+    Alternating(Alternate),
     /// The same, with operands that are taken apart first.
     Parted(Part),
     /// As waves, on Hopper; the splits of k are the blocks of a cluster.
@@ -59,6 +61,15 @@ pub(super) struct Stay {
     pub ragged: f64,
     /// For partial sums, which are of twice the bytes and not copied in passing.
     pub partial: f64,
+}
+
+/// What one takes for a tile of `alternating`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Alternate {
+    /// For the terms of a stage.
+    pub stage: f64,
+    /// For the sums of a tile, meanwhile.
+    pub end: f64,
 }
 
 /// What one takes for a tile of `parted`.
@@ -104,6 +115,8 @@ const PIPED: [Stay; 5] = [
     Stay { stage: 0.177, end: 0.79, ragged: 6.71, partial: 3.11 },
     Stay { stage: 0.123, end: 0.20, ragged: 3.50, partial: 2.90 },
 ];
+/// Those of `alternating`: for the terms of a stage, and for the sums of a tile.
+const ALTERNATING: [Alternate; 1] = [Alternate { stage: 0.226, end: 2.4 }];
 const CLUSTERED: [Cluster; 3] = [
     Cluster { once: 1.11, stage: 0.128, end: 1.16, meet: 0.65, part: 0.084, abreast: 1.0 },
     Cluster { once: 0.04, stage: 0.170, end: 2.94, meet: 2.74, part: 0.183, abreast: 1.0 },
@@ -166,6 +179,20 @@ pub(super) fn tiles(request: &Request, target: Target) -> Vec<Tile> {
     tiles.extend(piped.filter(|_| fits).map(|(shape, kernel)| {
         let pace = Pace::Staying(PIPED[shape]);
         of_consumers(kernel, Choice::Pipelined { shape }, kernels::pipelined_shared_bytes, pace)
+    }));
+    let alternating = kernels::alternating::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
+    tiles.extend(alternating.filter(|_| fits && request.alone).map(|(shape, kernel)| {
+        let of = |name| kernel.constant(name) as u32;
+        let cols = 2 * of("SUMS");
+        Tile {
+            choice: Choice::Alternating { shape },
+            rows: kernels::ALTERNATING_ROWS,
+            cols,
+            shared_bytes: kernels::alternating_shared_bytes(cols, of("STAGES")),
+            resident: kernel.bounds.min_blocks,
+            rate: 0.0,
+            pace: Pace::Alternating(ALTERNATING[shape]),
+        }
     }));
     tiles.extend(cluster_tiles(request, target));
     let along_k = request.sides.iter().all(|side| side.along_k);
