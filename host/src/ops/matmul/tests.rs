@@ -246,7 +246,7 @@ fn f32_is_taken_apart_on_hopper() {
     let wide = request([4096, 4096, 4096], DType::F32);
     let parted = of(&wide);
     assert!(parted.to_string().starts_with("parted (two of f16) 128x128, 32x32 tiles"), "{parted}");
-    assert_eq!(parted.blocks(1), 132);
+    assert_eq!(parted.blocks(1), 128);
     let rounded = Request { tf32: true, ..wide };
     let one = of(&rounded);
     assert!(one.to_string().starts_with("tf32_pipelined (rounded to tf32) 128x256"), "{one}");
@@ -285,7 +285,7 @@ fn hopper_takes_the_pipelines_unless_they_cannot_read() {
     let hopper = Target { warpgroups: true, ..TARGET };
     let large = request([4096, 4096, 4096], DType::BF16);
     let plan = Plan::new(&large, hopper, None);
-    assert_eq!((plan.choice, plan.tile, plan.blocks(1)), (Choice::Pipelined { shape: 0 }, [128, 256], 132));
+    assert_eq!((plan.choice, plan.tile, plan.blocks(1)), (Choice::Pipelined { shape: 0 }, [128, 256], 128));
     let few = Plan::new(&request([3072, 1024, 1024], DType::BF16), hopper, None);
     assert_eq!((few.tile, few.splits), ([192, 128], 1));
     for request in [Request { mappable: false, ..large }, request([256, 256, 0], DType::BF16)] {
@@ -310,6 +310,19 @@ fn tiles_are_taken_in_turn_where_their_ends_are_long_or_many() {
     assert!(!in_turn(gelu([4096, 4096, 4096])) && !in_turn(gelu([3072, 1024, 1024])));
     // With something beside the sums, or results that leave otherwise.
     assert!(!in_turn(Request { alone: false, ..gelu([3072, 4096, 1024]) }));
+}
+
+#[test]
+fn blocks_that_stay_end_together_unless_many_would_be_idle() {
+    let plan = Plan { most_blocks: 132, tiles: [1, 1], splits: 1, ..plan([4096, 4096, 4096], DType::BF16) };
+    let blocks = |tiles| Plan { tiles: [tiles, 1], ..plan }.blocks(1);
+    for (tiles, want) in
+        [(0, 0), (1, 1), (132, 132), (133, 132), (195, 132), (250, 125), (384, 128), (512, 128)]
+    {
+        assert_eq!(blocks(tiles), want, "{tiles}");
+    }
+    let waves = Plan { most_blocks: u64::MAX, ..plan };
+    assert_eq!(Plan { tiles: [1000, 3], ..waves }.blocks(2), 6000);
 }
 
 #[test]
