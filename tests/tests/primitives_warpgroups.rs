@@ -12,20 +12,23 @@ fn runs_them(device: &Device) -> bool {
 }
 
 fn stores<T: Plain + stored_matrices::Instances>(device: &Device, bits: fn(T) -> u16) -> Result<()> {
-    let kernel = &stored_matrices::kernels::<T>()[0];
-    let y = Array::<T>::poisoned(device, 256)?;
-    // SAFETY: the array and the shared memory have the sizes that the kernel states.
-    unsafe { device.launch(kernel, Grid::new(1)?.shared(512), (y.view_mut()?,))? };
-    let got: Vec<u16> = y.read()?.into_iter().map(bits).collect();
-    // Lane l has of matrix i the elements 2·(l % 4) and the next of row l / 4.
-    let want: Vec<u16> = (0..256)
-        .map(|at| {
-            let (matrix, row, column) = (at / 64, at / 8 % 8, at % 8);
-            let lane = 4 * row + column / 2;
-            2 * (4 * lane + matrix) + column % 2
-        })
-        .collect();
-    assert_same(&got, &want, kernel.name);
+    for kernel in stored_matrices::kernels::<T>() {
+        let y = Array::<T>::poisoned(device, 256)?;
+        // SAFETY: the array and the shared memory have the sizes that the kernel states.
+        unsafe { device.launch(kernel, Grid::new(1)?.shared(512), (y.view_mut()?,))? };
+        let got: Vec<u16> = y.read()?.into_iter().map(bits).collect();
+        // Lane l has of matrix i the elements 2·(l % 4) and the next of row l / 4.
+        let want: Vec<u16> = (0..256)
+            .map(|at| {
+                let (matrix, down, along) = (at / 64, at / 8 % 8, at % 8);
+                let turned = kernel.constant("TRANSPOSED") == 1;
+                let (row, column) = if turned { (along, down) } else { (down, along) };
+                let lane = 4 * row + column / 2;
+                2 * (4 * lane + matrix) + column % 2
+            })
+            .collect();
+        assert_same(&got, &want, kernel.name);
+    }
     Ok(())
 }
 

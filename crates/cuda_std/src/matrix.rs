@@ -71,12 +71,14 @@ impl<T: Half> Shared<T> {
     /// Stores four matrices of 8×8 elements, as [`Shared::load_matrices`] loads them: `stmatrix` (sm_90). All 32 lanes must
     /// call.
     ///
+    /// With `TRANSPOSED` row r of a matrix in memory is column r of what the words hold.
+    ///
     /// # Safety
     /// The rows that the lanes name must exist, start at multiples of 16 bytes and have no other unsynchronised access.
     #[inline(always)]
     #[track_caller]
-    pub unsafe fn store_matrices(self, index: u32, words: [u32; 4]) {
+    pub unsafe fn store_matrices<const TRANSPOSED: bool>(self, index: u32, words: [u32; 4]) {
         // SAFETY: the caller's contract.
-        unsafe { imp::store_matrices::<T>(self.raw(), index, words) }
+        unsafe { imp::store_matrices::<T, TRANSPOSED>(self.raw(), index, words) }
     }
 }

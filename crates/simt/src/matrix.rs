@@ -86,20 +86,30 @@ pub unsafe fn load_matrices<const COUNT: usize, const TRANSPOSED: bool>(
 }
 
 /// Stores four matrices of 8×8 elements of 16 bits: `stmatrix.sync.aligned.m8n8.x4`, the counterpart of
-/// [`load_matrices`]. Lane 8·i + r names row r of matrix i by the byte offset of its 16 bytes.
+/// [`load_matrices`]. Lane 8·i + r names row r of matrix i by the byte offset of its 16 bytes; with `TRANSPOSED` (`.trans`) that is column r of
+/// what the words hold.
 ///
 /// # Safety
 /// As for [`SharedView`].
 #[track_caller]
 #[inline]
-pub unsafe fn store_matrices(tile: SharedView<u8>, byte: usize, words: [u32; 4]) {
-    struct Store;
-    impl Exchange<Row, Row> for Store {
+pub unsafe fn store_matrices<const TRANSPOSED: bool>(tile: SharedView<u8>, byte: usize, words: [u32; 4]) {
+    struct Store<const TRANSPOSED: bool>;
+    impl<const TRANSPOSED: bool> Exchange<Row, Row> for Store<TRANSPOSED> {
         fn compute(words: &[Row; 32]) -> [Row; 32] {
-            std::array::from_fn(|lane| std::array::from_fn(|word| words[4 * (lane % 8) + word][lane / 8]))
+            let element = |matrix: usize, row: usize, column: usize| {
+                words[4 * row + column / 2][matrix] >> (16 * (column % 2)) & 0xffff
+            };
+            std::array::from_fn(|lane| {
+                let (matrix, own) = (lane / 8, lane % 8);
+                std::array::from_fn(|word| match TRANSPOSED {
+                    false => words[4 * own + word][matrix],
+                    true => element(matrix, 2 * word, own) | element(matrix, 2 * word + 1, own) << 16,
+                })
+            })
         }
     }
-    let row = exchange::<Row, Row, Store>("stmatrix", words, [0; 4]);
+    let row = exchange::<Row, Row, Store<TRANSPOSED>>("stmatrix", words, [0; 4]);
     let bytes: [u8; 16] = std::array::from_fn(|i| row[i / 4].to_le_bytes()[i % 4]);
     // SAFETY: the caller's contract.
     unsafe { tile.store_vector::<16>(byte, bytes) }

@@ -180,6 +180,6 @@ pub(super) unsafe fn leave<T: Half, const N: usize>(
             words[matrix] = word[0];
         }
         // SAFETY: the caller's contract.
-        unsafe { to.shared().store_matrices(to.place(down, sixteen as u32 * 2 + along), words) };
+        unsafe { to.shared().store_matrices::<false>(to.place(down, sixteen as u32 * 2 + along), words) };
     }
 }

@@ -1,10 +1,13 @@
 //! 16-bit products on Hopper's tensor cores, of several tiles a multiprocessor: one is finished while the next is multiplied.
 //!
 //! As in [`pipelined()`](fn@super::pipelined) a block stays for several tiles, and its producer fills `STAGES` stages. But each of its two consumers
-//! has tiles of its own, of 128 rows and 2·`SUMS` columns, every other one of the block: the tensor cores have work
+//! has tiles of its own, of 2·`SUMS` rows and 128 columns, every other one of the block, turned as in [`turned()`](fn@super::turned): the tensor cores have work
 //! for as long as a tile takes to be finished. A consumer begins when the other has started all products of the tile before. So all of the ends but the
-//! block's last are hidden; where the consumers of `pipelined` share a tile of twice the size, most of each is not, but that takes
-//! three quarters of the copies. It pays where ends are long, as those of GELU, or frequent, with few terms.
+//! block's last are hidden, where the consumers of `pipelined` finish the halves of a tile together, but of 128×256 sums: that takes fewer copies. It pays
+//! where ends are long, as those of GELU, or frequent, with few terms.
+//!
+//! Tiles of 192×128 are 192 sums of a lane: nothing of an epilogue may be computed ahead, or they do not fit into registers. For each product they take
+//! five sixths of the copies of tiles of 128×128 and three quarters of what tensor cores read from shared memory, of which the latter want more than there is.
 //!
 //! Operands and launch are those of `pipelined`, with [`alternating_shared_bytes`]. Results leave by the accelerator, with a bias and an activation,
 //! of which the operand may be kept; nothing lies beside the sums: it would hold a stage from before a tile's end until behind it.
@@ -14,25 +17,23 @@
 use super::Product;
 use super::consumer::{Finisher, GROUP_ROWS, ROOM_BYTES, WARPS};
 use super::feed::Feed;
-use super::part::{LINE_BYTES, PIPELINED_DEPTH, Part, multiply};
-use super::ring::{Ring, barrier_bytes};
-use cuda_std::dependent;
+use super::part::{LINE_BYTES, Part, multiply};
+use super::ring::barrier_bytes;
 use cuda_std::prelude::*;
 use cuda_std::ring::Turn;
-use cuda_std::tile;
 use cuda_std::tma::{self, TensorMap};
 use cuda_std::warpgroup::{self, WarpgroupHalf};
 
 const CONSUMERS: u32 = 2;
-/// Rows of a tile: a consumer multiplies 64 of them at a time.
-pub const ALTERNATING_ROWS: u32 = 2 * GROUP_ROWS;
+/// Columns of a tile: a consumer multiplies 64 of them at a time.
+pub const ALTERNATING_COLS: u32 = 2 * GROUP_ROWS;
 /// Registers of a producer's and of a consumer's thread.
-const FEW_REGISTERS: u32 = 32;
-const REGISTERS: u32 = 232;
+const FEW_REGISTERS: u32 = 24;
+const REGISTERS: u32 = 240;
 
-/// Bytes of shared memory of an instance with so many columns.
-pub const fn alternating_shared_bytes(cols: u32, stages: u32) -> u32 {
-    stages * (ALTERNATING_ROWS + cols) * LINE_BYTES
+/// Bytes of shared memory of an instance with so many rows.
+pub const fn alternating_shared_bytes(rows: u32, stages: u32) -> u32 {
+    stages * (rows + ALTERNATING_COLS) * LINE_BYTES
         + CONSUMERS * ROOM_BYTES
         + barrier_bytes(stages, CONSUMERS)
 }
@@ -46,6 +47,10 @@ pub const fn alternating_shared_bytes(cols: u32, stages: u32) -> u32 {
     requires = "sm_90a",
     types = [f16, bf16],
     instances = [
+        { SUMS: 96, STAGES: 4, A_K: 1, B_K: 1; threads: 384, min_blocks: 1 },
+        { SUMS: 96, STAGES: 4, A_K: 1, B_K: 0; threads: 384, min_blocks: 1 },
+        { SUMS: 96, STAGES: 4, A_K: 0, B_K: 1; threads: 384, min_blocks: 1 },
+        { SUMS: 96, STAGES: 4, A_K: 0, B_K: 0; threads: 384, min_blocks: 1 },
         { SUMS: 64, STAGES: 6, A_K: 1, B_K: 1; threads: 384, min_blocks: 1 },
         { SUMS: 64, STAGES: 6, A_K: 1, B_K: 0; threads: 384, min_blocks: 1 },
         { SUMS: 64, STAGES: 6, A_K: 0, B_K: 1; threads: 384, min_blocks: 1 },
@@ -71,11 +76,10 @@ pub unsafe fn alternating<
     _out: GlobalMut<T>,
     p: Product,
 ) {
-    let cols = 2 * SUMS as u32;
-    let part_a = Part::<A_K>::new(ALTERNATING_ROWS, p.a);
+    let (rows, cols) = (2 * SUMS as u32, ALTERNATING_COLS);
+    let part_a = Part::<A_K>::new(rows, p.a);
     let part_b = Part::<B_K>::new(cols, p.b);
-    let stage_bytes = part_a.bytes() + part_b.bytes();
-    let rooms = STAGES as u32 * stage_bytes;
+    let rooms = STAGES as u32 * (part_a.bytes() + part_b.bytes());
     // Known to be the same in all lanes, as in `pipelined`.
     let warp_id = || warp::warp_shuffle_idx(u32::MAX, thread::thread_idx_x() / 32, 0, 32).0;
     // SAFETY: the caller's contract. A stage is written between the ends of a phase of *empty* and of *full*, and read
@@ -91,21 +95,13 @@ pub unsafe fn alternating<
             map_out.prefetch();
         };
         // A stage is read by the consumer whose tile it is of.
-        let of_barriers = rooms + CONSUMERS * ROOM_BYTES;
-        let ring = Ring::<STAGES>::new(stage_bytes, of_barriers, [1, CONSUMERS], prefetch);
-        let feed = Feed { ring, part_a, part_b, depth: PIPELINED_DEPTH };
-        tile::expect_slabs();
-        if p.asks != 0 {
-            let place = p.blocks.at(thread::block_idx_x());
-            part_b.ask(true, b, p.b, (place.tile_col * cols, p.epilogue.n), p.terms(place.split), place);
-        }
-        thread::sync_threads();
-        dependent::wait();
-        dependent::allow_next();
+        let parts = (part_a, part_b);
+        let feed = Feed::<STAGES, A_K, B_K>::begin(parts, CONSUMERS, [1, CONSUMERS], b, &p, prefetch);
+        let ring = feed.ring;
         if warp_id() / WARPS == CONSUMERS {
             warpgroup::shrink_registers::<FEW_REGISTERS>();
             if thread::thread_idx_x() == CONSUMERS * WARPS * 32 {
-                feed.run::<T>([map_a, map_b], None, &p);
+                feed.run::<T, false>([map_a, map_b], None, &p);
             }
             return;
         }
@@ -123,17 +119,18 @@ pub unsafe fn alternating<
             index += p.blocks.blocks;
             round = 0;
         }
-        let (mut upper, mut lower) = ([0.0f32; SUMS], [0.0f32; SUMS]);
+        let (mut left, mut right) = ([0.0f32; SUMS], [0.0f32; SUMS]);
         while index < p.blocks.total {
             let place = p.blocks.at(index);
-            let (row, col) = (place.tile_row * ALTERNATING_ROWS, place.tile_col * cols);
+            let (row, col) = (place.tile_row * rows, place.tile_col * cols);
             // A shuffle stays in its loop, and so does what comes of it.
             let lane = warp::warp_shuffle_idx(u32::MAX, lane, lane, 32).0;
             let room = rooms + group * ROOM_BYTES;
-            let of_upper = Finisher { lane, warp: warp % WARPS, group, room, row, col };
-            let of_lower = Finisher { row: row + GROUP_ROWS, ..of_upper };
+            let of_left = Finisher::<true> { lane, warp: warp % WARPS, group, room, row, col };
+            let of_right = Finisher { col: col + GROUP_ROWS, ..of_left };
             // On their way during the products.
-            let biases = of_upper.biases::<T, SUMS>(&p.epilogue, bias);
+            let biases_of = |half: Finisher<true>| half.biases::<T, SUMS>(&p.epilogue, bias);
+            let (left_biases, right_biases) = (biases_of(of_left), biases_of(of_right));
             // All stages before this tile's first have been full: no phase is taken for a later one of the same stage.
             ring.started(1 - group).wait(round);
             round ^= 1;
@@ -141,9 +138,9 @@ pub unsafe fn alternating<
             while done < turns {
                 ring.full(turn.stage()).wait(turn.parity());
                 let (tile_a, tile_b) = feed.tiles::<T>(turn.stage());
-                let (of_b, more) = (part_b.operand(tile_b, 0), done > 0);
-                multiply::<T, SUMS, A_K, B_K>(&mut upper, part_a.operand(tile_a, 0), of_b, more);
-                multiply::<T, SUMS, A_K, B_K>(&mut lower, part_a.operand(tile_a, GROUP_ROWS), of_b, more);
+                let (of_a, more) = (part_a.operand(tile_a, 0), done > 0);
+                multiply::<T, SUMS, B_K, A_K>(&mut left, part_b.operand(tile_b, 0), of_a, more);
+                multiply::<T, SUMS, B_K, A_K>(&mut right, part_b.operand(tile_b, GROUP_ROWS), of_a, more);
                 // The products of the turn before are done.
                 warpgroup::wait::<2>();
                 ring.empty(turn.stage_before()).arrive_if(more && lane == 0);
@@ -151,15 +148,17 @@ pub unsafe fn alternating<
                 done += 1;
             }
             ring.started(group).arrive_if(lane == 0);
-            warpgroup::finish(&mut upper);
-            warpgroup::finish(&mut lower);
+            warpgroup::finish(&mut left);
+            warpgroup::finish(&mut right);
             ring.empty(turn.stage_before()).arrive_if(lane == 0);
-            for (sums, finisher) in [(&upper, of_upper), (&lower, of_lower)] {
+            for (sums, finisher, biases) in
+                [(&left, of_left, &left_biases), (&right, of_right, &right_biases)]
+            {
                 let maps = [map_out, map_kept];
                 finisher.store_alone::<T, SUMS, 1, STAGES>(
                     sums,
                     &p.epilogue,
-                    &biases,
+                    biases,
                     maps,
                     place,
                     ring,

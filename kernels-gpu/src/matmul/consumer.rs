@@ -1,7 +1,8 @@
-//! How a consumer of [`pipelined()`](fn@super::pipelined) or [`alternating()`](fn@super::alternating) finishes its sums: number i of a lane is that of row
-//! 16·w + lane / 4 + 8·(i / 2 % 2) and column 8·(i / 4) + 2·(lane % 4) + i % 2, with w its warp.
+//! How a consumer of [`pipelined()`](fn@super::pipelined), [`turned()`](fn@super::turned) or [`alternating()`](fn@super::alternating) finishes its sums: number i of a lane is that of row
+//! 16·w + lane / 4 + 8·(i / 2 % 2) and column 8·(i / 4) + 2·(lane % 4) + i % 2, with w its warp. Where sums are `TURNED`, these are a column and a row
+//! of the result.
 //!
-//! They go out [`CHUNK`] columns at a time by way of shared memory. Plain results leave by copies of the accelerator,
+//! They go out [`CHUNK`] columns, or turned rows, at a time by way of shared memory. Plain results leave by copies of the accelerator,
 //! which go on during the next tile's products; tried instead: packs of rows written by each warp, without waiting for
 //! the others, which took 1 to 5 % longer.
 
@@ -19,7 +20,7 @@ use cuda_std::tma::{self, TensorMap};
 const ROWS: u32 = 16;
 pub(super) const WARPS: u32 = 4;
 pub(super) const GROUP_ROWS: u32 = WARPS * ROWS;
-/// Columns that go out at a time: 128 bytes of results.
+/// Columns, or turned rows, that go out at a time: 128 bytes of results, or as many rows of these.
 pub(super) const CHUNK: u32 = 64;
 /// Bytes of a chunk of results of a warpgroup, and of its room: two of these in turn, or a chunk in f32.
 pub(super) const CHUNK_BYTES: u32 = GROUP_ROWS * CHUNK * 2;
@@ -34,7 +35,7 @@ pub(super) const PAIRS: usize = 8;
 
 /// Most chunks of a tile.
 const MOST_CHUNKS: usize = 4;
-/// A lane's pairs of the bias.
+/// A lane's pairs of the bias; turned the two numbers of its columns, twice each.
 pub(super) type Biases = [[u32; PAIRS]; MOST_CHUNKS];
 
 /// What lies beside the sums.
@@ -46,15 +47,15 @@ mod beside {
     pub const SLOPED: u32 = 2;
 }
 
-/// Chunks that lie beside those of a tile in a stage of the ring: as many as fit, of all consumers.
-pub(super) const fn chunks_of_slot(consumers: u32, cols: u32) -> u32 {
+/// Chunks that lie beside those of a tile in a stage of the ring: as many as fit, of all consumers, with so many sums of a lane.
+pub(super) const fn chunks_of_slot(consumers: u32, sums: u32) -> u32 {
     // Lines of 128 bytes both.
-    (consumers * GROUP_ROWS + cols) / (consumers * GROUP_ROWS)
+    (consumers * GROUP_ROWS + 2 * sums) / (consumers * GROUP_ROWS)
 }
 
 /// A lane of a consumer, at a tile.
 #[derive(Clone, Copy)]
-pub(super) struct Finisher {
+pub(super) struct Finisher<const TURNED: bool> {
     pub lane: u32,
     /// Its warp among four.
     pub warp: u32,
@@ -62,12 +63,12 @@ pub(super) struct Finisher {
     pub group: u32,
     /// The byte of dynamic shared memory where its warpgroup's [`ROOM_BYTES`] begin, a multiple of 1024.
     pub room: u32,
-    /// Where its warpgroup's sums begin in the result.
+    /// Where its warpgroup's part of the result begins.
     pub row: u32,
     pub col: u32,
 }
 
-impl Finisher {
+impl<const TURNED: bool> Finisher<TURNED> {
     /// Waits for all threads of the warpgroup.
     #[inline(always)]
     #[track_caller]
@@ -82,6 +83,17 @@ impl Finisher {
     #[inline(always)]
     pub unsafe fn biases<T: Half, const SUMS: usize>(self, p: &Epilogue, bias: Global<T>) -> Biases {
         let mut words = [[0; PAIRS]; MOST_CHUNKS];
+        if const { TURNED } {
+            for i in 0..2 {
+                let col = self.col + self.warp * ROWS + i * 8 + self.lane / 4;
+                let exists = p.flags & flag::BIAS != 0 && col < p.n;
+                // SAFETY: as below.
+                let pair = unsafe { bias.get_4_if(exists, (col & !1) as usize, 0) };
+                let own = pair >> (col % 2 * 16) & 0xffff;
+                words[0][i as usize] = own | own << 16;
+            }
+            return words;
+        }
         for chunk in 0..SUMS / SUMS_OF_CHUNK {
             for i in 0..PAIRS {
                 let col = self.col + chunk as u32 * CHUNK + i as u32 * 8 + self.lane % 4 * 2;
@@ -202,20 +214,19 @@ impl Finisher {
         ring: Ring<STAGES>,
         mut turn: Turn<STAGES>,
     ) -> Turn<STAGES> {
-        // Of 16×16 numbers the matrices go down before they go along: lane 8·i + r names row r of matrix i.
-        let (down, along) = (self.warp * ROWS + self.lane % 16, self.lane / 16);
+        let chunks = const { SUMS / SUMS_OF_CHUNK };
         let leads = self.warp == 0 && self.lane == 0;
-        let of_slot = const { chunks_of_slot(CONSUMERS as u32, 2 * SUMS as u32) };
+        let of_slot = const { chunks_of_slot(CONSUMERS as u32, SUMS as u32) };
         let keeps = const { ACTIVATION != activation::NONE && BESIDE == beside::NOTHING }
             && p.flags & flag::KEEP != 0;
         // SAFETY: the caller's contract; a buffer is written again when the store from it has read it.
         unsafe {
-            for chunk in 0..SUMS / SUMS_OF_CHUNK {
+            for chunk in 0..chunks {
                 let buffer = |number: u32| {
                     Tile::<T>::dynamic_slabs(self.room + number * CHUNK_BYTES, GROUP_ROWS, PACKS)
                 };
                 let (tile, keep) = (buffer(if keeps { 0 } else { chunk as u32 % BUFFERS }), buffer(1));
-                let last = chunk + 1 == SUMS / SUMS_OF_CHUNK;
+                let last = chunk + 1 == chunks;
                 let in_slot = chunk as u32 % of_slot;
                 if const { BESIDE != beside::NOTHING } && in_slot == 0 {
                     ring.full(turn.stage()).wait(turn.parity());
@@ -223,14 +234,24 @@ impl Finisher {
                 let number = in_slot * CONSUMERS as u32 + self.group;
                 let beside =
                     Tile::<T>::dynamic_slabs(ring.at(turn.stage()) + number * CHUNK_BYTES, GROUP_ROWS, PACKS);
-                // With one chunk a tile, or two results of each, every one uses the same buffer.
-                if const { SUMS == SUMS_OF_CHUNK } || keeps {
+                // With two results of each chunk, or an odd number of these, it may be the last one's buffer.
+                if keeps || chunk == 0 && chunks % BUFFERS as usize != 0 {
                     tma::wait_stores_read::<0>();
                 } else {
                     tma::wait_stores_read::<{ BUFFERS - 1 }>();
                 }
                 self.sync();
-                let pack_of = |sixteen: usize| tile.place(down, sixteen as u32 * 2 + along);
+                // Of 16×16 numbers the matrices go down before they go along: lane 8·i + r names row r of matrix i, and what comes of
+                // it in memory.
+                let pack_of = |sixteen: usize| {
+                    let first = sixteen as u32 * 2;
+                    if const { TURNED } {
+                        let (across, down) = (self.lane / 8 % 2, self.lane / 16);
+                        tile.place((first + down) * 8 + self.lane % 8, self.warp * 2 + across)
+                    } else {
+                        tile.place(self.warp * ROWS + self.lane % 16, first + self.lane / 16)
+                    }
+                };
                 let pair = |word: u32| T::pair([word, 0, 0, 0], 0);
                 let packed = |values: [f32; 2]| {
                     let mut word = [0; 4];
@@ -238,25 +259,32 @@ impl Finisher {
                     word[0]
                 };
                 // What the activation gets.
-                let before = |sixteen: usize, matrix: usize| {
+                let before = |alpha: f32, sixteen: usize, matrix: usize| {
                     let i = chunk * SUMS_OF_CHUNK + sixteen * 8 + matrix * 2;
-                    let [left, right] = pair(biases[chunk][2 * sixteen + matrix / 2]);
-                    [fma(p.alpha, sums[i], left), fma(p.alpha, sums[i + 1], right)]
+                    let word = if const { TURNED } {
+                        biases[0][matrix % 2]
+                    } else {
+                        biases[chunk][2 * sixteen + matrix / 2]
+                    };
+                    let [left, right] = pair(word);
+                    [fma(alpha, sums[i], left), fma(alpha, sums[i + 1], right)]
                 };
                 if keeps {
+                    // Else all of it would be computed in front of the condition, for which there are no registers.
+                    let alpha = f32::from_bits(bits::opaque(p.alpha.to_bits()));
                     for sixteen in 0..PAIRS / 2 {
-                        let words = [0, 1, 2, 3].map(|matrix| packed(before(sixteen, matrix)));
-                        keep.shared().store_matrices(pack_of(sixteen), words);
+                        let words = [0, 1, 2, 3].map(|matrix| packed(before(alpha, sixteen, matrix)));
+                        keep.shared().store_matrices::<TURNED>(pack_of(sixteen), words);
                     }
                 }
                 for sixteen in 0..PAIRS / 2 {
                     let words = match const { BESIDE == beside::NOTHING } {
                         true => [0; 4],
-                        false => beside.load_matrices::<false>(pack_of(sixteen)),
+                        false => beside.load_matrices::<TURNED>(pack_of(sixteen)),
                     };
                     let mut results = [0u32; 4];
                     for matrix in 0..4 {
-                        let (mut values, at) = (before(sixteen, matrix), pair(words[matrix]));
+                        let (mut values, at) = (before(p.alpha, sixteen, matrix), pair(words[matrix]));
                         values = match const { BESIDE } {
                             beside::SLOPED => Activation::<T>::times_slope(ACTIVATION, values, at),
                             _ => Activation::<T>::apply(ACTIVATION, values),
@@ -266,7 +294,7 @@ impl Finisher {
                         }
                         results[matrix] = packed(values);
                     }
-                    tile.shared().store_matrices(pack_of(sixteen), results);
+                    tile.shared().store_matrices::<TURNED>(pack_of(sixteen), results);
                     if const { ACTIVATION != activation::NONE } && sixteen % 2 == 1 {
                         // Keeps the assembler from computing everything at once, for which it lacks registers.
                         warp::sync_warp(u32::MAX);
@@ -279,13 +307,18 @@ impl Finisher {
                 }
                 tma::fence_writes();
                 self.sync();
-                let col = self.col + chunk as u32 * CHUNK;
-                let mut at = [col as i32, self.row as i32, place.inner as i32, place.outer as i32];
-                let stores = leads && col < p.n && self.row < p.m;
+                let behind = chunk as u32 * CHUNK;
+                let (row, col) = if const { TURNED } {
+                    (self.row + behind, self.col)
+                } else {
+                    (self.row, self.col + behind)
+                };
+                let mut at = [col as i32, row as i32, place.inner as i32, place.outer as i32];
+                let stores = leads && col < p.n && row < p.m;
                 if const { ACTIVATION == activation::NONE && BESIDE == beside::NOTHING }
                     && p.heads.are_split()
                 {
-                    at = p.box_of_heads(place, self.row, col);
+                    at = p.box_of_heads(place, row, col);
                 }
                 tile.shared().store_box_if(stores, 0, out, at);
                 if keeps {
@@ -296,7 +329,9 @@ impl Finisher {
         }
         turn
     }
+}
 
+impl Finisher<false> {
     /// Finishes any sums of a warp, chunk by chunk in f32.
     ///
     /// # Safety

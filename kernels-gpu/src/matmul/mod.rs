@@ -8,6 +8,7 @@
 //! | --- | --- | --- |
 //! | [`tensor_cores()`](fn@tensor_cores) | 16-bit, rows along k or across it | everything that is not below |
 //! | [`pipelined()`](fn@pipelined) | the same | the same, on Hopper: a family of its own |
+//! | [`turned()`](fn@turned) | the same | the same, where tiles of 192 rows and 128 columns fit, on Hopper |
 //! | [`alternating()`](fn@alternating) | the same | several tiles a multiprocessor, on Hopper: one is finished while the next is multiplied |
 //! | [`clustered()`](fn@clustered) | the same | few tiles, on Hopper: in small ones, and clusters share out k |
 //! | [`loose()`](fn@loose) | 16-bit, any alignment | few tiles of what would be copied first |
@@ -80,6 +81,8 @@ mod tf32_piped_tiles;
 mod tf32_side;
 #[cfg(feature = "matmul")]
 mod tf32_tiles;
+#[cfg(feature = "matmul_hopper")]
+mod turned_tiles;
 
 #[cfg(feature = "matmul")]
 pub use alignment::*;
@@ -121,6 +124,8 @@ pub use splits::*;
 pub use tf32_piped_tiles::*;
 #[cfg(feature = "matmul")]
 pub use tf32_tiles::*;
+#[cfg(feature = "matmul_hopper")]
+pub use turned_tiles::*;
 
 use cuda_std::plain_parameter;
 
@@ -201,7 +206,7 @@ mod expectations {
 }
 
 /// As above: four products of 16 terms in the first turn and in all others, a load of a box for each operand (four of 64 lines where b's rows are
-/// neighbours) and of what lies beside the sums, and 16 stores of fragments in each of eleven epilogues. Where tiles are taken in turn two times four
+/// neighbours) and of what lies beside the sums, and 16 stores of fragments in each of eleven epilogues; twelve where sums are turned. Where tiles are taken in turn two times four
 /// products, and eight stores for each half of a tile in each of seven. Of parts, three times four products, and a box for each part of both operands.
 #[cfg(all(target_arch = "nvptx64", feature = "matmul_hopper"))]
 mod expectations_of_pipelines {
@@ -225,7 +230,11 @@ mod expectations_of_pipelines {
     expect_of_others!(
         "alternating_bf16_64_6_1_1 ==16 wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16",
         "alternating_bf16_64_6_1_1 ==2 cp.async.bulk.tensor.4d.shared::cluster",
-        "alternating_f16_64_6_1_0 ==112 stmatrix.sync.aligned.m8n8.x4",
+        "alternating_f16_64_6_1_0 ==112 stmatrix.sync.aligned.m8n8.x4.trans",
+        "alternating_bf16_96_4_1_1 ==16 wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16",
+        "turned_bf16_2_96_4_1_1 ==8 wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16",
+        "turned_bf16_2_96_4_1_1 ==3 cp.async.bulk.tensor.4d.shared::cluster",
+        "turned_f16_2_96_4_1_0 ==132 stmatrix.sync.aligned.m8n8.x4.trans",
         "parted_2_64_3_1_1 ==12 wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16",
         "parted_2_64_3_1_1 ==4 cp.async.bulk.tensor.4d.shared::cluster",
         "tf32_pipelined_2_128_4 ==8 wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32",

@@ -26,11 +26,9 @@ use super::consumer::{CHUNK, Finisher, GROUP_ROWS, ROOM_BYTES, WARPS};
 use super::epilogue::{Epilogue, Finish, Tensors, flag};
 use super::feed::Feed;
 use super::part::{PIPELINED_DEPTH, Part, multiply};
-use super::ring::{Ring, barrier_bytes};
-use cuda_std::dependent;
+use super::ring::barrier_bytes;
 use cuda_std::prelude::*;
 use cuda_std::ring::Turn;
-use cuda_std::tile;
 use cuda_std::tma::{self, TensorMap};
 use cuda_std::warpgroup::{self, WarpgroupHalf};
 
@@ -101,11 +99,37 @@ pub unsafe fn pipelined<
     out: GlobalMut<T>,
     p: Product,
 ) {
-    let (rows, cols) = (CONSUMERS as u32 * PIPELINED_ROWS, 2 * SUMS as u32);
+    let maps = [map_a, map_b, map_out, map_beside];
+    let tensors = Tensors { bias, addend, aux, out };
+    // SAFETY: the caller's contract.
+    unsafe { stay::<T, CONSUMERS, SUMS, STAGES, false, A_K, B_K>(maps, b, tensors, &p) }
+}
+
+/// All of the kernel. Consumers multiply rows of a by columns of b or, where sums are `TURNED`, 64 columns of b each by rows of a, for results
+/// that `p` says are [`flag::STORED`].
+///
+/// # Safety
+/// As [`pipelined()`]; the maps are of a, of b, of the result and of what lies beside it.
+#[inline(always)]
+pub(super) unsafe fn stay<
+    T: WarpgroupHalf,
+    const CONSUMERS: usize,
+    const SUMS: usize,
+    const STAGES: usize,
+    const TURNED: bool,
+    const A_K: usize,
+    const B_K: usize,
+>(
+    [map_a, map_b, map_out, map_beside]: [TensorMap; 4],
+    b: Global<T>,
+    tensors: Tensors<T>,
+    p: &Product,
+) {
+    let (of_consumers, of_each) = (CONSUMERS as u32 * PIPELINED_ROWS, 2 * SUMS as u32);
+    let (rows, cols) = if const { TURNED } { (of_each, of_consumers) } else { (of_consumers, of_each) };
     let part_a = Part::<A_K>::new(rows, p.a);
     let part_b = Part::<B_K>::new(cols, p.b);
-    let stage_bytes = part_a.bytes() + part_b.bytes();
-    let rooms = STAGES as u32 * stage_bytes;
+    let rooms = STAGES as u32 * (part_a.bytes() + part_b.bytes());
     // Known to be the same in all lanes, so that what comes of it stays in uniform registers. Each role asks anew: what
     // both know takes registers of which there are few.
     let warp_id = || warp::warp_shuffle_idx(u32::MAX, thread::thread_idx_x() / 32, 0, 32).0;
@@ -123,22 +147,14 @@ pub unsafe fn pipelined<
                 map_out.prefetch();
             }
         };
-        let of_barriers = rooms + CONSUMERS as u32 * ROOM_BYTES;
-        let ring =
-            Ring::<STAGES>::new(stage_bytes, of_barriers, [CONSUMERS as u32, CONSUMERS as u32 - 1], prefetch);
-        let feed = Feed { ring, part_a, part_b, depth: PIPELINED_DEPTH };
-        tile::expect_slabs();
-        if p.asks != 0 {
-            let place = p.blocks.at(thread::block_idx_x());
-            part_b.ask(true, b, p.b, (place.tile_col * cols, p.epilogue.n), p.terms(place.split), place);
-        }
-        thread::sync_threads();
-        dependent::wait();
-        dependent::allow_next();
-        if warp_id() / WARPS == CONSUMERS as u32 {
+        let consumers = CONSUMERS as u32;
+        let (parts, barriers) = ((part_a, part_b), [consumers, consumers - 1]);
+        let feed = Feed::<STAGES, A_K, B_K>::begin(parts, consumers, barriers, b, p, prefetch);
+        let ring = feed.ring;
+        if warp_id() / WARPS == consumers {
             warpgroup::shrink_registers::<FEW_REGISTERS>();
-            if thread::thread_idx_x() == CONSUMERS as u32 * WARPS * 32 {
-                feed.run::<T>([map_a, map_b], Some(map_beside), &p);
+            if thread::thread_idx_x() == consumers * WARPS * 32 {
+                feed.run::<T, TURNED>([map_a, map_b], Some(map_beside), p);
             }
             return;
         }
@@ -151,29 +167,35 @@ pub unsafe fn pipelined<
         let group = warp / WARPS;
         let mut turn = Turn::<STAGES>::first();
         let mut index = thread::block_idx_x();
-        let tensors = Tensors { bias, addend, aux, out };
         let mut round = 0;
         let mut sums = [0.0f32; SUMS];
         while index < p.blocks.total {
             let place = p.blocks.at(index);
-            let (_, turns) = feed.terms(&p, place);
+            let (_, turns) = feed.terms(p, place);
             let (first_row, first_col) = (place.tile_row * rows, place.tile_col * cols);
             // A shuffle stays in its loop, and so does what comes of it.
             let lane = warp::warp_shuffle_idx(u32::MAX, lane, lane, 32).0;
-            let (row, col) = (first_row + group * PIPELINED_ROWS, first_col);
+            let own = group * PIPELINED_ROWS;
+            let (row, col) =
+                if const { TURNED } { (first_row, first_col + own) } else { (first_row + own, first_col) };
             let room = rooms + group * ROOM_BYTES;
-            let finisher = Finisher { lane, warp: warp % WARPS, group, room, row, col };
+            let finisher = Finisher::<TURNED> { lane, warp: warp % WARPS, group, room, row, col };
             // On their way during the products.
-            let biases = finisher.biases::<T, SUMS>(&p.epilogue, bias);
+            let biases = finisher.biases::<T, SUMS>(&p.epilogue, tensors.bias);
             let last = STAGES as u32 - if p.epilogue.flags & flag::BESIDE == 0 { 1 } else { 2 };
             let start = |sums: &mut [f32; SUMS], stage: u32, more: bool| {
                 let (tile_a, tile_b) = feed.tiles::<T>(stage);
-                let of_a = part_a.operand(tile_a, group * PIPELINED_ROWS);
-                multiply::<T, SUMS, A_K, B_K>(sums, of_a, part_b.operand(tile_b, 0), more);
+                if const { TURNED } {
+                    let (of_a, of_b) = (part_a.operand(tile_a, 0), part_b.operand(tile_b, own));
+                    multiply::<T, SUMS, B_K, A_K>(sums, of_b, of_a, more);
+                } else {
+                    let (of_a, of_b) = (part_a.operand(tile_a, own), part_b.operand(tile_b, 0));
+                    multiply::<T, SUMS, A_K, B_K>(sums, of_a, of_b, more);
+                }
             };
-            let of = [group, CONSUMERS as u32];
+            let of = [group, consumers];
             ring.consume(&mut sums, &mut turn, &mut round, turns, last, of, lane, start);
-            if p.epilogue.flags & flag::STORED != 0 {
+            if const { TURNED } || p.epilogue.flags & flag::STORED != 0 {
                 turn = finisher.store::<T, SUMS, CONSUMERS, STAGES>(
                     &sums,
                     &p.epilogue,
@@ -187,7 +209,8 @@ pub unsafe fn pipelined<
                 // A shuffle as above, so that what comes of the flags is not kept from tile to tile by those who do not come here.
                 let flags = warp::warp_shuffle_idx(u32::MAX, p.epilogue.flags, lane, 32).0;
                 let epilogue = Epilogue { flags, ..p.epilogue };
-                finisher.finish(&sums, Finish::new(tensors, &epilogue, place), p.epilogue.n);
+                let as_it_is = Finisher::<false> { lane, warp: warp % WARPS, group, room, row, col };
+                as_it_is.finish(&sums, Finish::new(tensors, &epilogue, place), p.epilogue.n);
             }
             // The grid's own extent would take a register.
             index += p.blocks.blocks;

@@ -1,4 +1,4 @@
-//! The stages of [`pipelined()`](fn@super::pipelined), [`alternating()`](fn@super::alternating) and [`tf32_pipelined()`](fn@super::tf32_pipelined), which go round, and the order in which their
+//! The stages of [`pipelined()`](fn@super::pipelined), [`turned()`](fn@super::turned), [`alternating()`](fn@super::alternating) and [`tf32_pipelined()`](fn@super::tf32_pipelined), which go round, and the order in which their
 //! consumers end a tile.
 
 use core::ops::Deref;

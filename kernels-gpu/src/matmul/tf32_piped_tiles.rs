@@ -89,7 +89,7 @@ pub unsafe fn tf32_pipelined<const CONSUMERS: usize, const SUMS: usize, const ST
         if warp_id() / WARPS == CONSUMERS as u32 {
             warpgroup::shrink_registers::<FEW_REGISTERS>();
             if thread::thread_idx_x() == CONSUMERS as u32 * WARPS * 32 {
-                feed.run::<f32>([map_a, map_b], None, &p);
+                feed.run::<f32, false>([map_a, map_b], None, &p);
             }
             return;
         }

@@ -91,11 +91,17 @@ pub unsafe fn rounds(x: Global<u32>, y: GlobalMut<u32>, turns: u32) {
 }
 
 /// Stores four 8×8 matrices of a warp by `stmatrix`: word i of lane l is 4·l + i twice over, plus 1 in the upper half.
+/// `TRANSPOSED` is 1 where rows in memory are columns of these.
 ///
 /// # Safety
 /// One block with 512 bytes of shared memory; `y` has 256 elements.
-#[kernel(family = "probe", types = [f16, bf16], instances = [{ ; threads: 32 }], requires = "sm_90a")]
-pub unsafe fn stored_matrices<T: Half>(y: GlobalMut<T>) {
+#[kernel(
+    family = "probe",
+    types = [f16, bf16],
+    instances = [{ TRANSPOSED: 0; threads: 32 }, { TRANSPOSED: 1; threads: 32 }],
+    requires = "sm_90a",
+)]
+pub unsafe fn stored_matrices<T: Half, const TRANSPOSED: usize>(y: GlobalMut<T>) {
     let lane = warp::lane_id();
     let word = |i: u32| {
         let number = 2 * (4 * lane + i);
@@ -104,7 +110,12 @@ pub unsafe fn stored_matrices<T: Half>(y: GlobalMut<T>) {
     // SAFETY: a warp's barrier lies between the writes and the reads.
     unsafe {
         let tile = Shared::<T>::dynamic(0, 256);
-        tile.store_matrices(8 * lane, [word(0), word(1), word(2), word(3)]);
+        let words = [word(0), word(1), word(2), word(3)];
+        if const { TRANSPOSED == 1 } {
+            tile.store_matrices::<true>(8 * lane, words);
+        } else {
+            tile.store_matrices::<false>(8 * lane, words);
+        }
         warp::sync_warp(warp::FULL);
         y.set_pack_if(true, 8 * lane as usize, tile.get_pack(8 * lane));
     }

@@ -65,14 +65,26 @@ pub unsafe fn load_matrices<T: Copy, const COUNT: usize, const TRANSPOSED: bool>
     loaded
 }
 
+/// `stmatrix` of four words.
+macro_rules! store {
+    ($address:expr, $trans:literal, [$a:expr, $b:expr, $c:expr, $d:expr]) => {
+        asm!(
+            concat!("stmatrix.sync.aligned.m8n8.x4", $trans, ".shared.b16 [{}], {{ {}, {}, {}, {} }};"),
+            in(reg32) $address, in(reg32) $a, in(reg32) $b, in(reg32) $c, in(reg32) $d,
+            options(nostack, preserves_flags)
+        )
+    };
+}
+
 #[inline(always)]
-pub unsafe fn store_matrices<T: Copy>(raw: RawShared, index: u32, words: [u32; 4]) {
+pub unsafe fn store_matrices<T: Copy, const TRANSPOSED: bool>(raw: RawShared, index: u32, words: [u32; 4]) {
+    let (address, [a, b, c, d]) = (raw.element::<T>(index), words);
     // SAFETY: the caller's contract.
     unsafe {
-        asm!(
-            "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{}], {{ {}, {}, {}, {} }};",
-            in(reg32) raw.element::<T>(index), in(reg32) words[0], in(reg32) words[1], in(reg32) words[2],
-            in(reg32) words[3], options(nostack, preserves_flags)
-        );
+        if const { TRANSPOSED } {
+            store!(address, ".trans", [a, b, c, d]);
+        } else {
+            store!(address, "", [a, b, c, d]);
+        }
     }
 }

@@ -118,6 +118,22 @@ products!(
 );
 
 products!(
+    192,
+    96,
+    [f16_192 bf16_192 tf32_192 finish_192],
+    "{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}, {15}, {16}, {17}, \
+         {18}, {19}, {20}, {21}, {22}, {23}, {24}, {25}, {26}, {27}, {28}, {29}, {30}, {31}, {32}, \
+         {33}, {34}, {35}, {36}, {37}, {38}, {39}, {40}, {41}, {42}, {43}, {44}, {45}, {46}, {47}, \
+         {48}, {49}, {50}, {51}, {52}, {53}, {54}, {55}, {56}, {57}, {58}, {59}, {60}, {61}, {62}, \
+         {63}, {64}, {65}, {66}, {67}, {68}, {69}, {70}, {71}, {72}, {73}, {74}, {75}, {76}, {77}, \
+         {78}, {79}, {80}, {81}, {82}, {83}, {84}, {85}, {86}, {87}, {88}, {89}, {90}, {91}, {92}, \
+         {93}, {94}, {95}",
+    [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34
+     35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66
+     67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95]
+);
+
+products!(
     128,
     64,
     [f16_128 bf16_128 tf32_128 finish_128],
@@ -141,19 +157,23 @@ products!(
 
 /// Calls the function for so many sums.
 macro_rules! of_sums {
-    ($sums:ident: $wide:ident, $narrow:ident, $least:ident $(::<$($turn:ident),*>)?; $($rest:expr),*) => {{
+    ($sums:ident: [$of_256:ident $of_192:ident $of_128:ident $of_64:ident], $generics:tt; $($rest:expr),*) => {{
         let sums = (&raw mut *$sums).cast::<f32>();
         match const { SUMS } {
-            128 => $wide$(::<$($turn),*>)?(&mut *sums.cast(), $($rest),*),
-            64 => $narrow$(::<$($turn),*>)?(&mut *sums.cast(), $($rest),*),
-            32 => $least$(::<$($turn),*>)?(&mut *sums.cast(), $($rest),*),
-            _ => const { assert!(SUMS == 128 || SUMS == 64 || SUMS == 32, "64, 128 or 256 columns") },
+            128 => of_sums!(@ $of_256, $generics, sums, $($rest),*),
+            96 => of_sums!(@ $of_192, $generics, sums, $($rest),*),
+            64 => of_sums!(@ $of_128, $generics, sums, $($rest),*),
+            32 => of_sums!(@ $of_64, $generics, sums, $($rest),*),
+            _ => const { assert!(SUMS % 32 == 0 && SUMS <= 128, "64, 128, 192 or 256 columns") },
         }
     }};
+    (@ $name:ident, [$($turn:ident),*], $sums:ident, $($rest:expr),*) => {
+        $name::<$($turn),*>(&mut *$sums.cast(), $($rest),*)
+    };
 }
 
 macro_rules! multiply {
-    ($($name:ident<$($turn:ident),*>: $wide:ident, $narrow:ident, $least:ident;)*) => {$(
+    ($($name:ident<$($turn:ident),*>: [$($of:ident)*];)*) => {$(
         #[inline(always)]
         pub unsafe fn $name<const SUMS: usize, $(const $turn: u32),*>(
             sums: &mut [f32; SUMS],
@@ -163,18 +183,18 @@ macro_rules! multiply {
         ) {
             let (a, b) = (a.steps(), b.steps());
             // SAFETY: as many sums as each function takes; the rest is the caller's contract.
-            unsafe { of_sums!(sums: $wide, $narrow, $least::<$($turn),*>; a, b, more) }
+            unsafe { of_sums!(sums: [$($of)*], [$($turn),*]; a, b, more) }
         }
     )*};
 }
 multiply! {
-    multiply_f16<A, B>: f16_256, f16_128, f16_64;
-    multiply_bf16<A, B>: bf16_256, bf16_128, bf16_64;
-    multiply_tf32<>: tf32_256, tf32_128, tf32_64;
+    multiply_f16<A, B>: [f16_256 f16_192 f16_128 f16_64];
+    multiply_bf16<A, B>: [bf16_256 bf16_192 bf16_128 bf16_64];
+    multiply_tf32<>: [tf32_256 tf32_192 tf32_128 tf32_64];
 }
 
 #[inline(always)]
 pub unsafe fn finish<const SUMS: usize>(sums: &mut [f32; SUMS]) {
     // SAFETY: as many sums as each function takes.
-    unsafe { of_sums!(sums: finish_256, finish_128, finish_64;) }
+    unsafe { of_sums!(sums: [finish_256 finish_192 finish_128 finish_64], [];) }
 }

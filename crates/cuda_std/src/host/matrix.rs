@@ -44,7 +44,7 @@ pub unsafe fn load_matrices<T: Copy, const COUNT: usize, const TRANSPOSED: bool>
 
 #[inline(always)]
 #[track_caller]
-pub unsafe fn store_matrices<T: Copy>(raw: RawShared, index: u32, words: [u32; 4]) {
+pub unsafe fn store_matrices<T: Copy, const TRANSPOSED: bool>(raw: RawShared, index: u32, words: [u32; 4]) {
     // SAFETY: the checker tests the accesses.
-    unsafe { store(raw.bytes(), index as usize * size_of::<T>(), words) }
+    unsafe { store::<TRANSPOSED>(raw.bytes(), index as usize * size_of::<T>(), words) }
 }

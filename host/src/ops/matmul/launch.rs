@@ -82,6 +82,14 @@ pub fn contiguous(tensor: &Tensor) -> Result<Tensor> {
 
 type Behinds<'a> = [&'a Option<Tensor>; 3];
 
+/// The result, the tensors of what is done with the sums, and how.
+struct End<'a> {
+    y: &'a Tensor,
+    /// The bias, the addend and the activation's operand.
+    behind: Behinds<'a>,
+    epilogue: Epilogue,
+}
+
 fn dispatch(
     problem: &Problem,
     layout: &Layout,
@@ -89,10 +97,11 @@ fn dispatch(
     behind: Behinds,
     y: &Tensor,
 ) -> Result<()> {
+    let end = End { y, behind, epilogue: epilogue(problem, layout, behind, y)? };
     match problem.factors.dtype {
-        DType::F16 => halves::<half::f16>(problem, layout, operands, behind, y),
-        DType::BF16 => halves::<half::bf16>(problem, layout, operands, behind, y),
-        _ => floats(problem, layout, operands, behind, y),
+        DType::F16 => halves::<half::f16>(problem, layout, operands, &end),
+        DType::BF16 => halves::<half::bf16>(problem, layout, operands, &end),
+        _ => floats(problem, layout, operands, &end),
     }
 }
 
@@ -105,20 +114,14 @@ fn request(problem: &Problem, layout: &Layout, operands: [&Tensor; 2]) -> Reques
     Request::new(problem, layout, operands.map(phase))
 }
 
-fn floats(
-    problem: &Problem,
-    layout: &Layout,
-    operands: [&Tensor; 2],
-    behind: Behinds,
-    y: &Tensor,
-) -> Result<()> {
-    let (request, target) = (request(problem, layout, operands), Target::of(y.device()));
+fn floats(problem: &Problem, layout: &Layout, operands: [&Tensor; 2], end: &End) -> Result<()> {
+    let (request, target) = (request(problem, layout, operands), Target::of(end.y.device()));
     let plan = Plan::new(&request, target, problem.wanted);
-    match floats_by(plan, problem, layout, operands, behind, y) {
+    match floats_by(plan, problem, layout, operands, end) {
         // Parts, and transposed operands, take as much memory as the operands: without it others serve.
         Err(Error::OutOfMemory { .. } | Error::TooLarge { .. }) if !plan.is_of_whole_numbers() => {
             let plan = Plan::of_whole_numbers(&request, target);
-            floats_by(plan, problem, layout, operands, behind, y)
+            floats_by(plan, problem, layout, operands, end)
         }
         result => result,
     }
@@ -129,8 +132,7 @@ fn floats_by(
     problem: &Problem,
     layout: &Layout,
     operands: [&Tensor; 2],
-    behind: Behinds,
-    y: &Tensor,
+    end: &End,
 ) -> Result<()> {
     let Ready { layout: at, operands: held } = prepare::<f32>(&plan, problem, layout, operands)?;
     let extents = [at.m, at.n];
@@ -156,32 +158,25 @@ fn floats_by(
         }
         _ => unreachable!("the other kernels are for 16-bit types"),
     };
-    product::<f32>(problem, &at, plan, code, held.each_ref(), behind, y)
+    product::<f32>(problem, &at, plan, code, held.each_ref(), end)
 }
 
-fn halves<T>(
-    problem: &Problem,
-    layout: &Layout,
-    operands: [&Tensor; 2],
-    behind: Behinds,
-    y: &Tensor,
-) -> Result<()>
+fn halves<T>(problem: &Problem, layout: &Layout, operands: [&Tensor; 2], end: &End) -> Result<()>
 where
     T: Element
         + Half
         + kernels::tensor_cores::Instances
         + kernels::thin::Instances
         + kernels::pipelined::Instances
+        + kernels::turned::Instances
         + kernels::alternating::Instances
         + kernels::clustered::Instances
         + kernels::loose::Instances
         + kernels::repack::Instances
         + kernels::reduce::Instances,
 {
-    let (mut request, target) = (request(problem, layout, operands), Target::of(y.device()));
-    if request.alone {
-        request.alone = storable(IN_TURN, &epilogue(problem, layout, behind, y)?).is_some();
-    }
+    let (mut request, target) = (request(problem, layout, operands), Target::of(end.y.device()));
+    request.boxed = request.boxed && storable(BOXED, &end.epilogue).is_some();
     let mut plan = Plan::new(&request, target, problem.wanted);
     let ready = match prepare::<T>(&plan, problem, layout, operands) {
         // Copies of what could be read as it lies.
@@ -200,7 +195,10 @@ where
             Code::Plain(&kernels::tensor_cores::kernels::<T>()[instance(shape, plan.sides)])
         }
         Choice::Loose { shape } => Code::Plain(&kernels::loose::kernels::<T>()[instance(shape, plan.sides)]),
-        Choice::Pipelined { .. } | Choice::Alternating { .. } | Choice::Clustered { .. } => {
+        Choice::Pipelined { .. }
+        | Choice::Turned { .. }
+        | Choice::Alternating { .. }
+        | Choice::Clustered { .. } => {
             let map = |i: usize, matrix: &Matrix| {
                 let (lines, terms) = extents[i];
                 let along_k = plan.sides[i].along_k;
@@ -210,6 +208,7 @@ where
                 Choice::Clustered { shape } => {
                     &kernels::clustered::kernels::<T>()[instance(shape, plan.sides)]
                 }
+                Choice::Turned { shape } => &kernels::turned::kernels::<T>()[instance(shape, plan.sides)],
                 Choice::Alternating { shape } => {
                     &kernels::alternating::kernels::<T>()[instance(shape, plan.sides)]
                 }
@@ -225,11 +224,11 @@ where
         | Choice::Tf32Pipelined { .. }
         | Choice::CudaCores { .. } => unreachable!("these kernels are for f32"),
     };
-    product::<T>(problem, &layout, plan, code, operands, behind, y)
+    product::<T>(problem, &layout, plan, code, operands, end)
 }
 
-/// Any instance of the kernel whose results can only leave in boxes.
-const IN_TURN: Choice = Choice::Alternating { shape: 0 };
+/// Any instance of a kernel whose results can only leave in boxes.
+const BOXED: Choice = Choice::Turned { shape: 0 };
 
 /// The kernel of a product.
 #[allow(clippy::large_enum_variant)] // there is one at a time, on the stack of its launch
@@ -328,11 +327,10 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     plan: Plan,
     code: Code<T>,
     [a, b]: [&Tensor; 2],
-    [bias, addend, aux]: Behinds,
-    y: &Tensor,
+    end: &End,
 ) -> Result<()> {
+    let End { y, behind: [bias, addend, aux], mut epilogue } = *end;
     let (op, device) = (problem.op, y.device());
-    let mut epilogue = epilogue(problem, layout, [bias, addend, aux], y)?;
     let beside = if epilogue.flags & flag::ADDEND != 0 { addend } else { aux };
     let blocks = blocks(op, layout, &plan)?;
     let grid = Grid::new(plan.blocks(layout.products()))?.shared(plan.shared_bytes).early_if(plan.early);
@@ -367,7 +365,8 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
                 maps[1] = Some(map(beside, &matrix)?);
             }
         }
-        debug_assert!(maps[0].is_some() || !matches!(plan.choice, Choice::Alternating { .. }), "{plan}");
+        let boxed = matches!(plan.choice, Choice::Turned { .. } | Choice::Alternating { .. });
+        debug_assert!(maps[0].is_some() || !boxed, "{plan}");
         let args = (a, b, bias, addend, aux, out, p(epilogue));
         // SAFETY: layout and plan are those of the tensors, of which `Problem` has checked the extents. Memory is
         // freed in the order of the stream.
@@ -445,7 +444,7 @@ fn storable(choice: Choice, epilogue: &Epilogue) -> Option<[u32; 2]> {
     let beside = flags & (flag::ADDEND | flag::SLOPE | flag::KEEP);
     let by_heads = epilogue.heads.are_split();
     let (boxed, size, serves) = match choice {
-        Choice::Pipelined { .. } | Choice::Alternating { .. } => {
+        Choice::Pipelined { .. } | Choice::Turned { .. } | Choice::Alternating { .. } => {
             let serves = match beside {
                 0 => !by_heads || applied == activation::NONE,
                 _ if by_heads => false,

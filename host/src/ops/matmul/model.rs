@@ -39,7 +39,7 @@ const NOT_HIDDEN: f64 = 0.15;
 /// Microseconds that a launch of `pipelined` takes by itself, and one of `parted`.
 const PIPED_LAUNCH: f64 = 1.46;
 const PARTED_LAUNCH: f64 = 2.0;
-/// Microseconds of GELU, for each sum of a tile of `pipelined` or `alternating`.
+/// Microseconds of GELU, for each sum of a tile of `pipelined`, `turned` or `alternating`.
 const GELU: f64 = 4e-5;
 /// How much longer it takes to finish a tile of `parted` where results are no whole packs.
 const RAGGED_PARTED: f64 = 3.6;
@@ -82,8 +82,11 @@ impl Tile {
         let pays = [(m, [true, false]), (n, [false, true])].map(|(rows, copies)| {
             let spared = (lines(request, tiles) - lines(&with(copies), tiles)) / LOOKUPS;
             let megabytes = (batch * rows * k * 2 * dtype.size()) as f64 / 1e6;
-            matches!(self.choice, Choice::Pipelined { .. } | Choice::Alternating { .. })
-                && spared > COPY + COPIED * megabytes
+            let through_lines = matches!(
+                self.choice,
+                Choice::Pipelined { .. } | Choice::Turned { .. } | Choice::Alternating { .. }
+            );
+            through_lines && spared > COPY + COPIED * megabytes
         });
         let all = [[false, false], [true, false], [false, true], [true, true]];
         all.into_iter().filter(move |copies| (0..2).all(|i| !copies[i] || pays[i])).map(with)

@@ -68,8 +68,10 @@ pub(crate) struct Request {
     pub mappable: bool,
     /// Both operands, as they are, have neighbours in memory along k or across it.
     pub neighbours: bool,
-    /// The result can leave in boxes, with nothing beside the sums.
-    pub alone: bool,
+    /// The result can leave in boxes.
+    pub boxed: bool,
+    /// Something lies beside the sums.
+    pub beside: bool,
     /// GELU is applied to it, or its slopes are.
     pub gelu: bool,
 }
@@ -114,7 +116,8 @@ impl Request {
             k: layout.k,
             batch: layout.products(),
             dtype,
-            alone: problem.is_alone(),
+            boxed: problem.is_boxed(),
+            beside: problem.has_beside(),
             gelu: matches!(problem.epilogue.activation, activation::GELU_TANH | activation::GELU_ERF),
             sides,
             begins: [of_matrix(0, &layout.a), of_matrix(1, &layout.b)],
@@ -132,6 +135,11 @@ pub enum Choice {
     },
     /// `pipelined`, with tiles of this shape.
     Pipelined {
+        /// Number in the table of shapes.
+        shape: usize,
+    },
+    /// `turned`, with tiles of this shape.
+    Turned {
         /// Number in the table of shapes.
         shape: usize,
     },
@@ -235,10 +243,10 @@ const LEAST_TF32_TERMS: usize = 128;
 /// Most parts of k.
 const MOST_SPLITS: usize = 32;
 
-/// Each instance of `tensor_cores`, `pipelined`, `alternating`, `clustered`, `loose`, `tf32_cores` and `parted` in four layouts, for all types alike.
+/// Each instance of `tensor_cores`, `pipelined`, `turned`, `alternating`, `clustered`, `loose`, `tf32_cores` and `parted` in four layouts, for all types alike.
 pub(super) const LAYOUTS: usize = 4;
 
-/// The instance of `tensor_cores`, `pipelined`, `alternating`, `clustered`, `loose`, `tf32_cores` or `parted` with tiles of a shape, for operands read this way.
+/// The instance of `tensor_cores`, `pipelined`, `turned`, `alternating`, `clustered`, `loose`, `tf32_cores` or `parted` with tiles of a shape, for operands read this way.
 pub fn instance(shape: usize, sides: [Side; 2]) -> usize {
     shape * LAYOUTS + 2 * usize::from(!sides[0].along_k) + usize::from(!sides[1].along_k)
 }
@@ -312,7 +320,7 @@ impl Plan {
         let mut plans = Vec::new();
         for tile in tiles(request, target).into_iter().filter(|tile| tile.fits(target)) {
             let most = match tile.choice {
-                Choice::Thin { .. } | Choice::Alternating { .. } => 1,
+                Choice::Thin { .. } | Choice::Turned { .. } | Choice::Alternating { .. } => 1,
                 Choice::Clustered { .. } | Choice::Loose { .. } => kernels::CLUSTERED_MOST as usize,
                 Choice::Tf32Cores { .. } => (request.k / LEAST_TF32_TERMS).clamp(1, MOST_SPLITS),
                 _ => (request.k / LEAST_TERMS).clamp(1, MOST_SPLITS),
@@ -349,6 +357,7 @@ impl fmt::Display for Plan {
         let name = match self.choice {
             Choice::TensorCores { .. } => "tensor_cores",
             Choice::Pipelined { .. } => "pipelined",
+            Choice::Turned { .. } => "turned",
             Choice::Alternating { .. } => "alternating",
             Choice::Clustered { .. } => "clustered",
             Choice::Loose { .. } => "loose (rows of no whole 16 bytes)",

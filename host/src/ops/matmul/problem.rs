@@ -201,11 +201,17 @@ impl Problem {
         if self.epilogue.alpha == 0.0 { 0 } else { self.factors.k }
     }
 
-    /// Whether the result can leave in boxes, with nothing beside the sums, as far as is known without its address and what is kept.
-    pub fn is_alone(&self) -> bool {
+    /// Whether the result can leave in boxes, as far as is known without addresses, what is added and what is kept.
+    pub fn is_boxed(&self) -> bool {
         let Problem { factors, epilogue, y, addend, .. } = self;
         let whole = (factors.n * factors.dtype.size()).is_multiple_of(16);
-        addend.is_none() && !epilogue.slope && y.dtype() == factors.dtype && whole && self.heads.is_none()
+        let apart = addend.is_none() || epilogue.activation == activation::NONE;
+        whole && apart && y.dtype() == factors.dtype && self.heads.is_none()
+    }
+
+    /// Whether there is something beside the sums: an addend, or where slopes are taken.
+    pub fn has_beside(&self) -> bool {
+        self.addend.is_some() || self.epilogue.slope
     }
 
     /// What a plan depends on; `phases` are the addresses of a and b modulo a line of L2.

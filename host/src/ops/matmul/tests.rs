@@ -1,3 +1,4 @@
+use super::launch::{Behind, run};
 use super::layout::{Layout, Lines, begins, lines, pitch};
 use super::maps::{self, mappable};
 use super::plan::{Choice, Plan, Request, Side, Target, Wanted, instance};
@@ -6,9 +7,11 @@ use crate::device::Device;
 use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::launch::Grid;
+use crate::ops::{Activation, Approximate, LinearBackward};
+use crate::reference;
 use crate::tensor::{Desc, Tensor};
 use cuda_std::{Float, bf16, f16};
-use kernels_gpu::matmul::{Matrix, tensor_cores, thin};
+use kernels_gpu::matmul::{Matrix, activation, tensor_cores, thin};
 use kernels_gpu::probe::{BOX, boxes};
 
 const TARGET: Target = Target { sms: 132, shared_bytes: 228 << 10, warpgroups: false, fast_tf32: true };
@@ -29,7 +32,8 @@ fn request([m, n, k]: [usize; 3], dtype: DType) -> Request {
         begins,
         mappable: true,
         neighbours: true,
-        alone: dtype != DType::F32,
+        boxed: dtype != DType::F32,
+        beside: false,
         gelu: false,
     }
 }
@@ -189,7 +193,7 @@ fn a_kernel_can_be_chosen_and_the_fastest_comes_first() {
     let target = Target { warpgroups: true, ..TARGET };
     let request = request([4096, 4096, 4096], DType::BF16);
     let plans = Plan::of_each_kernel(&request, target);
-    assert_eq!(plans.len(), 12);
+    assert_eq!(plans.len(), 14);
     assert_eq!(plans[0], Plan::new(&request, target, None));
     assert!(matches!(plans[0].choice, Choice::Pipelined { .. }));
     assert!(plans.windows(2).all(|pair| pair[0].microseconds <= pair[1].microseconds));
@@ -309,7 +313,25 @@ fn tiles_are_taken_in_turn_where_their_ends_are_long_or_many() {
     assert!(in_turn(gelu([3072, 4096, 1024])) && in_turn(request([8192, 50304, 768], DType::BF16)));
     assert!(!in_turn(gelu([4096, 4096, 4096])) && !in_turn(gelu([3072, 1024, 1024])));
     // With something beside the sums, or results that leave otherwise.
-    assert!(!in_turn(Request { alone: false, ..gelu([3072, 4096, 1024]) }));
+    assert!(!in_turn(Request { beside: true, ..gelu([3072, 4096, 1024]) }));
+    assert!(!in_turn(Request { boxed: false, ..gelu([3072, 4096, 1024]) }));
+}
+
+/// Tiles of 192×128 are turned wherever results leave in boxes, whatever lies beside the sums.
+#[test]
+fn tiles_of_192_rows_are_turned() {
+    let hopper = Target { warpgroups: true, ..TARGET };
+    let of = |request: Request| Plan::new(&request, hopper, None);
+    let layer = request([3072, 1024, 1024], DType::BF16);
+    for request in [layer, Request { gelu: true, ..layer }, Request { beside: true, ..layer }] {
+        let plan = of(request);
+        assert_eq!((plan.choice, plan.tile), (Choice::Turned { shape: 0 }, [192, 128]), "{plan}");
+    }
+    let plan = of(Request { boxed: false, ..layer });
+    assert!(!matches!(plan.choice, Choice::Turned { .. }), "{plan}");
+    assert!(
+        Plan::candidates(&layer, TARGET).iter().all(|plan| !matches!(plan.choice, Choice::Turned { .. }))
+    );
 }
 
 #[test]
@@ -429,5 +451,40 @@ fn boxes_of_a_map_are_clipped_at_the_ends_of_the_tensor() {
         // Of 100 columns an H100 would write 4 more to each line: the rest of a line's last 16 bytes.
         copies_a_clipped_box::<f16>(&device, 96).unwrap();
         copies_a_clipped_box::<bf16>(&device, 96).unwrap();
+    }
+}
+
+/// The slopes of an activation behind the product of each kernel that could serve: tiles that are cut at both ends.
+fn each_kernel_takes_slopes<T: Element + Float>(device: &Device) -> Result<()> {
+    let [m, n, k] = [200, 264, 136];
+    let of = |shape: [usize; 2], step: usize| {
+        let number = |i: usize| T::from_f32((i * step % 61) as f32 / 32.0 - 1.0);
+        Tensor::from_slice(device, &shape, &(0..shape[0] * shape[1]).map(number).collect::<Vec<_>>())
+    };
+    let (dy, weight, input) = (of([m, k], 37)?, of([k, n], 23)?, of([m, n], 19)?);
+    let layer =
+        LinearBackward { input: Some((&input, Activation::Gelu(Approximate::Tanh))), ..Default::default() };
+    let want = reference::linear_backward(&input, &weight, &dy, &layer)?.dx;
+    let factors = Factors::new("linear", ("dy", dy.desc(), false), ("weight", weight.desc(), true))?;
+    let epilogue = Epilogue { activation: activation::GELU_TANH, slope: true, ..Epilogue::default() };
+    let problem = Problem::new("linear", factors, epilogue, T::DTYPE, device)?;
+    let plans = problem.plans();
+    assert!(plans.iter().any(|plan| matches!(plan.choice, Choice::Turned { .. })) || device.is_cuda());
+    for plan in plans {
+        let dx = Tensor::from_slice(device, &[m, n], &vec![T::from_f32(77.0); m * n])?;
+        let behind = Behind { aux: Some(&input), ..Behind::default() };
+        run(&problem.clone().by(plan.choice), &dy, &weight, &behind, &dx)?;
+        for (i, (got, want)) in dx.to_f64()?.into_iter().zip(&want).enumerate() {
+            assert!((got - want).abs() <= want.abs() / 256.0 + 1e-3, "{plan}, {i}: {got} for {want}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn slopes_are_taken_behind_each_kernel() {
+    for device in Device::cuda(0).ok().into_iter().chain([Device::cpu()]) {
+        each_kernel_takes_slopes::<f16>(&device).unwrap();
+        each_kernel_takes_slopes::<bf16>(&device).unwrap();
     }
 }

@@ -63,8 +63,21 @@ pub fn tuned(
 
 /// What a choice depends on, in a line.
 fn key(problem: &Problem, request: &Request) -> String {
-    let Request { m, n, k, batch, dtype, tf32, sides, begins, mappable, neighbours, alone, gelu: _ } =
-        *request;
+    let Request {
+        m,
+        n,
+        k,
+        batch,
+        dtype,
+        tf32,
+        sides,
+        begins,
+        mappable,
+        neighbours,
+        boxed,
+        beside: _,
+        gelu: _,
+    } = *request;
     let side = |i: usize| match (sides[i].along_k, sides[i].copied) {
         (true, false) => "k",
         (false, false) => "rows",
@@ -76,7 +89,7 @@ fn key(problem: &Problem, request: &Request) -> String {
         (tf32, "tf32"),
         (mappable, "mappable"),
         (neighbours, "neighbours"),
-        (alone, "alone"),
+        (boxed, "boxed"),
         (problem.addend.is_some() && epilogue.beta != 0.0, "addend"),
         (epilogue.slope, "slope"),
         (problem.heads.is_some(), "heads"),
