@@ -57,6 +57,22 @@ fn check_heads(x: &Tensor, weight: &Tensor, layer: &Linear, what: &str) -> Resul
     Ok(())
 }
 
+/// By each kernel that could serve; under the checker by those whose results can only leave in boxes, of a head and a sequence each.
+fn check_heads_by_each(x: &Tensor, weight: &Tensor, layer: &Linear) -> Result<()> {
+    let (device, dtype, k) = (x.device(), x.dtype(), weight.shape()[1]);
+    let want = reference::linear(x, weight, layer)?;
+    let shape = ops::linear_shape(x, weight, layer)?;
+    for plan in ops::linear_candidates(x, weight, layer)? {
+        if device.is_cuda() || matches!(plan.choice, Choice::Turned { .. } | Choice::Alternating { .. }) {
+            let y = poisoned(device, dtype, shape.shape(), POISON)?;
+            ops::linear_into_by(plan.choice, x, weight, layer, None, &y)?;
+            let what = format!("{:?} {layer:?} by {plan}", shape.shape());
+            assert_within(&y.to_f64()?, &want, |i| tolerance(dtype, k, 1.0, want[i]), &what);
+        }
+    }
+    Ok(())
+}
+
 /// Gradients are sums of numbers that were rounded to `dtype` before.
 fn gradient_tolerance(dtype: DType, terms: usize, want: f64) -> f64 {
     let half_bit = match dtype {
@@ -230,6 +246,7 @@ on_each_device! {
             let heads = Some(Heads { parts, heads });
             let layer = Linear { bias: Some(&bias), heads, ..Default::default() };
             check_heads(&x, &weight, &layer, "many")?;
+            check_heads_by_each(&x, &weight, &layer)?;
             // Sequences that are no rows of one matrix.
             let turned = of(&[rows, batch, k])?.transpose(0, 1)?;
             check_heads(&turned, &weight, &layer, "many turned")?;

@@ -15,7 +15,8 @@
 //! Source: NVIDIA's CUTLASS (its ping-pong kernels), as a technique.
 
 use super::Product;
-use super::consumer::{Finisher, GROUP_ROWS, ROOM_BYTES, WARPS};
+use super::consumer::{Finisher, GROUP_ROWS, ROOM_BYTES, To, WARPS};
+use super::epilogue::Tensors;
 use super::feed::Feed;
 use super::part::{LINE_BYTES, Part, multiply};
 use super::ring::barrier_bytes;
@@ -71,9 +72,9 @@ pub unsafe fn alternating<
     map_kept: TensorMap,
     b: Global<T>,
     bias: Global<T>,
-    _addend: Global<T>,
-    _aux: GlobalMut<T>,
-    _out: GlobalMut<T>,
+    addend: Global<T>,
+    aux: GlobalMut<T>,
+    out: GlobalMut<T>,
     p: Product,
 ) {
     let (rows, cols) = (2 * SUMS as u32, ALTERNATING_COLS);
@@ -92,8 +93,11 @@ pub unsafe fn alternating<
         let prefetch = || {
             map_a.prefetch();
             map_b.prefetch();
-            map_out.prefetch();
+            if p.epilogue.is_mapped() {
+                map_out.prefetch();
+            }
         };
+        let to = To { tensors: Tensors { bias, addend, aux, out }, out: map_out, kept: map_kept };
         // A stage is read by the consumer whose tile it is of.
         let parts = (part_a, part_b);
         let feed = Feed::<STAGES, A_K, B_K>::begin(parts, CONSUMERS, [1, CONSUMERS], b, &p, prefetch);
@@ -154,16 +158,7 @@ pub unsafe fn alternating<
             for (sums, finisher, biases) in
                 [(&left, of_left, &left_biases), (&right, of_right, &right_biases)]
             {
-                let maps = [map_out, map_kept];
-                finisher.store_alone::<T, SUMS, 1, STAGES>(
-                    sums,
-                    &p.epilogue,
-                    biases,
-                    maps,
-                    place,
-                    ring,
-                    turn,
-                );
+                finisher.store_alone::<T, SUMS, 1, STAGES>(sums, &p.epilogue, biases, to, place, ring, turn);
             }
             // The tile between is the other's.
             turn = turn.after(turns);

@@ -6,7 +6,7 @@
 //! which go on during the next tile's products; tried instead: packs of rows written by each warp, without waiting for
 //! the others, which took 1 to 5 % longer.
 
-use super::epilogue::{Activation, Epilogue, Finish, PACK, activation, flag};
+use super::epilogue::{Activation, Epilogue, Finish, PACK, Tensors, activation, flag};
 use super::place::Place;
 use super::ring::Ring;
 use cuda_std::bits;
@@ -38,6 +38,9 @@ const MOST_CHUNKS: usize = 4;
 /// A lane's pairs of the bias; turned the two numbers of its columns, twice each.
 pub(super) type Biases = [[u32; PAIRS]; MOST_CHUNKS];
 
+/// Most sums of a lane whose results may be [`flag::SCATTERED`]: with more there are no registers for it.
+pub const MOST_SCATTERED: usize = 96;
+
 /// What lies beside the sums.
 mod beside {
     pub const NOTHING: u32 = 0;
@@ -45,6 +48,14 @@ mod beside {
     pub const ADDED: u32 = 1;
     /// Where the activation's slope is taken.
     pub const SLOPED: u32 = 2;
+}
+
+/// Where results go: the tensors, and maps of the result and of what is kept.
+#[derive(Clone, Copy)]
+pub(super) struct To<T> {
+    pub tensors: Tensors<T>,
+    pub out: TensorMap,
+    pub kept: TensorMap,
 }
 
 /// Chunks that lie beside those of a tile in a stage of the ring: as many as fit, of all consumers, with so many sums of a lane.
@@ -110,7 +121,7 @@ impl<const TURNED: bool> Finisher<TURNED> {
     /// or an activation's slopes. What lies beside the sums comes from the ring, at `turn`; gives the turn behind it.
     ///
     /// # Safety
-    /// The maps are of the result and of what is kept. All lanes of the warpgroup call; the stores are waited for before the block
+    /// The maps are of the result and of what is kept, the tensors as `p` says. All lanes of the warpgroup call; the stores are waited for before the block
     /// ends. The ring gets [`chunks_of_slot`] of what lies beside at a time.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
@@ -119,7 +130,7 @@ impl<const TURNED: bool> Finisher<TURNED> {
         sums: &[f32; SUMS],
         p: &Epilogue,
         biases: &Biases,
-        [out, kept]: [TensorMap; 2],
+        to: To<T>,
         place: Place,
         ring: Ring<STAGES>,
         turn: Turn<STAGES>,
@@ -127,13 +138,7 @@ impl<const TURNED: bool> Finisher<TURNED> {
         macro_rules! store {
             ($activation:ident, $beside:ident) => {
                 self.store_as::<T, SUMS, CONSUMERS, STAGES, { activation::$activation }, { beside::$beside }>(
-                    sums,
-                    p,
-                    biases,
-                    [out, kept],
-                    place,
-                    ring,
-                    turn,
+                    sums, p, biases, to, place, ring, turn,
                 )
             };
         }
@@ -148,15 +153,7 @@ impl<const TURNED: bool> Finisher<TURNED> {
                     _ => store!(GELU_ERF, SLOPED),
                 }
             } else {
-                self.store_alone::<T, SUMS, CONSUMERS, STAGES>(
-                    sums,
-                    p,
-                    biases,
-                    [out, kept],
-                    place,
-                    ring,
-                    turn,
-                )
+                self.store_alone::<T, SUMS, CONSUMERS, STAGES>(sums, p, biases, to, place, ring, turn)
             }
         }
     }
@@ -172,7 +169,7 @@ impl<const TURNED: bool> Finisher<TURNED> {
         sums: &[f32; SUMS],
         p: &Epilogue,
         biases: &Biases,
-        maps: [TensorMap; 2],
+        to: To<T>,
         place: Place,
         ring: Ring<STAGES>,
         turn: Turn<STAGES>,
@@ -180,7 +177,7 @@ impl<const TURNED: bool> Finisher<TURNED> {
         macro_rules! store {
             ($activation:ident) => {
                 self.store_as::<T, SUMS, CONSUMERS, STAGES, { activation::$activation }, { beside::NOTHING }>(
-                    sums, p, biases, maps, place, ring, turn,
+                    sums, p, biases, to, place, ring, turn,
                 )
             };
         }
@@ -209,7 +206,7 @@ impl<const TURNED: bool> Finisher<TURNED> {
         sums: &[f32; SUMS],
         p: &Epilogue,
         biases: &Biases,
-        [out, kept]: [TensorMap; 2],
+        To { tensors, out, kept }: To<T>,
         place: Place,
         ring: Ring<STAGES>,
         mut turn: Turn<STAGES>,
@@ -318,6 +315,16 @@ impl<const TURNED: bool> Finisher<TURNED> {
                 if const { ACTIVATION == activation::NONE && BESIDE == beside::NOTHING }
                     && p.heads.are_split()
                 {
+                    if const { SUMS <= MOST_SCATTERED } && !p.is_mapped() {
+                        // Else the result's place would be worked out in front of the condition, for which there are no registers.
+                        let (inner, outer) = (bits::pinned(place.inner), bits::pinned(place.outer));
+                        // Of one split.
+                        let finish = Finish::new(tensors, p, Place { inner, outer, split: 0, ..place });
+                        // A shuffle stays where it is, and so does what comes of it.
+                        let lane = warp::warp_shuffle_idx(u32::MAX, self.lane, self.lane, 32).0;
+                        Finisher { lane, ..self }.scatter(tile, finish, row, col);
+                        continue;
+                    }
                     at = p.box_of_heads(place, row, col);
                 }
                 tile.shared().store_box_if(stores, 0, out, at);
@@ -328,6 +335,24 @@ impl<const TURNED: bool> Finisher<TURNED> {
             }
         }
         turn
+    }
+
+    /// Writes a chunk of results by heads pack by pack, eight neighbouring lanes a row's.
+    ///
+    /// # Safety
+    /// As [`Finish::put_packs`]. All lanes of the warpgroup call.
+    #[inline(always)]
+    unsafe fn scatter<T: Half>(self, tile: Tile<T>, finish: Finish<T>, row: u32, col: u32) {
+        let (down, pack) = (self.warp * ROWS_AT_A_TIME + self.lane / PACKS, self.lane % PACKS);
+        let step = WARPS * ROWS_AT_A_TIME;
+        let mut packs = [[0; 4]; (GROUP_ROWS / (WARPS * ROWS_AT_A_TIME)) as usize];
+        // SAFETY: the caller's contract; all of the tile was written before the barrier.
+        unsafe {
+            for i in 0..packs.len() {
+                packs[i] = tile.shared().get_pack(tile.place(down + i as u32 * step, pack));
+            }
+            finish.put_packs((row + down, step), col + pack * PACK as u32, packs);
+        }
     }
 }
 

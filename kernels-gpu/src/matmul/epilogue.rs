@@ -42,6 +42,8 @@ pub mod flag {
     pub const STORED: u32 = 64;
     /// There is a tensor map of the addend, or of where slopes are taken.
     pub const BESIDE: u32 = 128;
+    /// With [`STORED`]: a result by heads, in 16 bits, has no map, since boxes would be of several sequences or heads, and leaves by packs.
+    pub const SCATTERED: u32 = 256;
 }
 
 /// The parameters.
@@ -110,12 +112,34 @@ impl Default for Heads {
 }
 
 impl Epilogue {
+    /// Whether there is a tensor map of the result.
+    #[cfg(feature = "matmul_hopper")]
+    #[inline(always)]
+    pub(super) fn is_mapped(&self) -> bool {
+        self.flags & (flag::STORED | flag::SCATTERED) == flag::STORED
+    }
+
     /// Which of the batch's matrices lies beside the sums: the inner and outer number, 0 where they repeat the same matrix.
     #[inline(always)]
     pub(super) fn beside(&self, place: Place) -> [i32; 2] {
         let of = if self.flags & flag::ADDEND != 0 { self.addend } else { self.aux };
         let number = |step: i64, number: u32| if step != 0 { number as i32 } else { 0 };
         [number(of.inner, place.inner), number(of.outer, place.outer)]
+    }
+
+    /// How far a row of a result by heads is from the first, and a column.
+    #[inline(always)]
+    fn row_by_heads(&self, row: u32) -> i64 {
+        let (sequence, row) = self.heads.length.div_rem(row);
+        sequence as i64 * self.out.inner + row as i64 * self.out.row
+    }
+
+    #[inline(always)]
+    fn col_by_heads(&self, col: u32) -> i64 {
+        let heads = &self.heads;
+        let (head, along) = heads.width.div_rem(col);
+        let (part, head) = heads.count.div_rem(head);
+        part as i64 * heads.sequences as i64 * self.out.inner + head as i64 * heads.step + along as i64
     }
 
     /// Where the map of a result by heads, [width, length, count, parts·sequences] from the innermost on, has the box of results from (row, col)
@@ -194,15 +218,10 @@ impl<T: Float> Finish<T> {
     /// Where the result has the element.
     #[inline(always)]
     fn at(&self, row: u32, col: u32) -> usize {
-        let (out, heads) = (&self.p.out, &self.p.heads);
-        let at = if heads.are_split() {
-            let (head, along) = heads.width.div_rem(col);
-            let (part, head) = heads.count.div_rem(head);
-            let (sequence, row) = heads.length.div_rem(row);
-            let sequence = part as i64 * heads.sequences as i64 + sequence as i64;
-            sequence * out.inner + head as i64 * heads.step + row as i64 * out.row + along as i64
+        let at = if self.p.heads.are_split() {
+            self.p.row_by_heads(row) + self.p.col_by_heads(col)
         } else {
-            row as i64 * out.row + col as i64
+            row as i64 * self.p.out.row + col as i64
         };
         at as usize
     }
@@ -235,6 +254,23 @@ impl<T: Float> Finish<T> {
     #[inline(always)]
     pub fn is_within(&self, row: u32, col: u32) -> bool {
         row < self.p.m && col < self.p.n
+    }
+
+    /// Writes `N` whole packs of results by heads, in 16 bits: of every `step`-th row from `row` on, from `col` on, as far as they are within
+    /// the result.
+    ///
+    /// # Safety
+    /// The result is there, and has whole packs alone. One thread takes a pack.
+    #[cfg(feature = "matmul_hopper")]
+    #[inline(always)]
+    pub unsafe fn put_packs<const N: usize>(&self, (row, step): (u32, u32), col: u32, packs: [[u32; 4]; N]) {
+        let along = self.p.col_by_heads(col);
+        for i in 0..N {
+            let row = row + i as u32 * step;
+            let at = (self.p.row_by_heads(row) + along) as usize;
+            // SAFETY: the caller's contract.
+            unsafe { self.tensors.out.set_pack_if(self.is_within(row, col), at, packs[i]) };
+        }
     }
 
     /// Finishes the pack from (row, col) on from all its `sums`, where it goes out as a whole; else as many elements one by one, of

@@ -90,6 +90,8 @@ pub use alignment::*;
 pub use alternating_tiles::*;
 #[cfg(feature = "matmul_hopper")]
 pub use clusters::*;
+#[cfg(feature = "matmul_hopper")]
+pub use consumer::MOST_SCATTERED;
 pub use epilogue::{Epilogue, Heads, activation, flag};
 #[cfg(feature = "matmul_hopper")]
 pub use f32_consumer::F32_BOX;

@@ -22,7 +22,7 @@
 //! Source: NVIDIA's CUTLASS (warp-specialised persistent kernels), as a technique.
 
 use super::Product;
-use super::consumer::{CHUNK, Finisher, GROUP_ROWS, ROOM_BYTES, WARPS};
+use super::consumer::{CHUNK, Finisher, GROUP_ROWS, ROOM_BYTES, To, WARPS};
 use super::epilogue::{Epilogue, Finish, Tensors, flag};
 use super::feed::Feed;
 use super::part::{PIPELINED_DEPTH, Part, multiply};
@@ -51,7 +51,7 @@ pub const fn pipelined_shared_bytes(consumers: u32, cols: u32, stages: u32) -> u
 ///
 /// # Safety
 /// The tensors have the matrices of `p`, and so do the maps, with the boxes of this instance; there is one of the result
-/// where `p` says [`flag::STORED`]; the grid is as the module says, with its shared memory.
+/// where `p` says [`flag::STORED`] and not [`flag::SCATTERED`]; the grid is as the module says, with its shared memory.
 #[kernel(
     family = "matmul_hopper",
     requires = "sm_90a",
@@ -143,7 +143,7 @@ pub(super) unsafe fn stay<
         let prefetch = || {
             map_a.prefetch();
             map_b.prefetch();
-            if p.epilogue.flags & flag::STORED != 0 {
+            if p.epilogue.is_mapped() {
                 map_out.prefetch();
             }
         };
@@ -196,11 +196,12 @@ pub(super) unsafe fn stay<
             let of = [group, consumers];
             ring.consume(&mut sums, &mut turn, &mut round, turns, last, of, lane, start);
             if const { TURNED } || p.epilogue.flags & flag::STORED != 0 {
+                let to = To { tensors, out: map_out, kept: map_beside };
                 turn = finisher.store::<T, SUMS, CONSUMERS, STAGES>(
                     &sums,
                     &p.epilogue,
                     &biases,
-                    [map_out, map_beside],
+                    to,
                     place,
                     ring,
                     turn,

@@ -13,7 +13,7 @@ use super::copies::{Ready, prepare};
 use super::layout::{LINE, Layout};
 use super::maps;
 use super::parted::{Parts, Whole};
-use super::plan::{Choice, Plan, Request, Target, instance};
+use super::plan::{Choice, LAYOUTS, Plan, Request, Target, instance};
 use super::problem::{Heads, Problem};
 use super::tuned::tuned;
 use crate::dtype::{DType, Element};
@@ -176,7 +176,8 @@ where
         + kernels::reduce::Instances,
 {
     let (mut request, target) = (request(problem, layout, operands), Target::of(end.y.device()));
-    request.boxed = request.boxed && storable(BOXED, &end.epilogue).is_some();
+    request.boxed =
+        request.boxed && (storable(BOXED, &end.epilogue).is_some() || scatterable(BOXED, &end.epilogue));
     let mut plan = Plan::new(&request, target, problem.wanted);
     let ready = match prepare::<T>(&plan, problem, layout, operands) {
         // Copies of what could be read as it lies.
@@ -227,7 +228,7 @@ where
     product::<T>(problem, &layout, plan, code, operands, end)
 }
 
-/// Any instance of a kernel whose results can only leave in boxes.
+/// Any instance of a kernel whose results can only leave in boxes, or by heads in packs.
 const BOXED: Choice = Choice::Turned { shape: 0 };
 
 /// The kernel of a product.
@@ -280,7 +281,7 @@ type OfTf32<T> = (TensorMap, TensorMap, TensorMap, Global<T>, Global<T>, GlobalM
 
 impl<T: Element> Code<T> {
     /// # Safety
-    /// As [`crate::Device::launch`]; the maps are of the result where the epilogue has [`flag::STORED`], and of what is
+    /// As [`crate::Device::launch`]; the maps are of the result where the epilogue has [`flag::STORED`] without [`flag::SCATTERED`], and of what is
     /// read or kept beside it.
     unsafe fn launch(
         &self,
@@ -352,7 +353,9 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     let (a, b) = (a.view::<T>()?, b.view::<T>()?);
     if plan.splits == 1 || plan.is_clustered() {
         let mut maps = [None; 2];
-        if let Some(boxed) = storable(plan.choice, &epilogue) {
+        if scatterable(plan.choice, &epilogue) {
+            epilogue.flags |= flag::STORED | flag::SCATTERED;
+        } else if let Some(boxed) = storable(plan.choice, &epilogue) {
             let extents = [layout.m, layout.n];
             let map = |of: &Tensor, matrix| maps::result(of, matrix, extents, layout.batch, boxed);
             epilogue.flags |= flag::STORED;
@@ -366,7 +369,7 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
             }
         }
         let boxed = matches!(plan.choice, Choice::Turned { .. } | Choice::Alternating { .. });
-        debug_assert!(maps[0].is_some() || !boxed, "{plan}");
+        debug_assert!(epilogue.flags & flag::STORED != 0 || !boxed, "{plan}");
         let args = (a, b, bias, addend, aux, out, p(epilogue));
         // SAFETY: layout and plan are those of the tensors, of which `Problem` has checked the extents. Memory is
         // freed in the order of the stream.
@@ -435,6 +438,26 @@ fn map_of_heads(y: &Tensor, heads: &Heads, epilogue: &Epilogue, boxed: [u32; 2])
     let [length, width, count, sequences] =
         [length.value(), width.value(), count.value(), sequences].map(|extent| extent as usize);
     maps::result(y, &matrix, [length, width], [heads.parts * sequences, count], boxed)
+}
+
+/// Whether a result by heads, of which boxes would be of several, leaves by packs from where others are stored from.
+fn scatterable(choice: Choice, epilogue: &Epilogue) -> bool {
+    let Epilogue { flags, activation: applied, heads, .. } = *epilogue;
+    let serves = match choice {
+        Choice::Pipelined { shape } => {
+            let kernel = &kernels::pipelined::kernels::<half::bf16>()[shape * LAYOUTS];
+            kernel.constant("SUMS") <= kernels::MOST_SCATTERED
+        }
+        Choice::Turned { .. } | Choice::Alternating { .. } => true,
+        _ => false,
+    };
+    // There is nothing beside a result by heads.
+    serves
+        && heads.are_split()
+        && applied == activation::NONE
+        && flags & (flag::PACKED | flag::WIDE) == flag::PACKED
+        && heads.width.value().is_multiple_of(8)
+        && storable(choice, epilogue).is_none()
 }
 
 /// What the accelerator stores at a time, columns and rows, if it can store the result of a kernel, with what its kernel does before

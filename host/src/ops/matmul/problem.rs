@@ -201,12 +201,16 @@ impl Problem {
         if self.epilogue.alpha == 0.0 { 0 } else { self.factors.k }
     }
 
-    /// Whether the result can leave in boxes, as far as is known without addresses, what is added and what is kept.
+    /// Whether the result can leave from shared memory as it lies there, as far as is known without addresses, what is added and what is kept.
     pub fn is_boxed(&self) -> bool {
-        let Problem { factors, epilogue, y, addend, .. } = self;
-        let whole = (factors.n * factors.dtype.size()).is_multiple_of(16);
-        let apart = addend.is_none() || epilogue.activation == activation::NONE;
-        whole && apart && y.dtype() == factors.dtype && self.heads.is_none()
+        let Problem { factors, epilogue, y, addend, heads, .. } = self;
+        let of_packs = |columns: usize| (columns * factors.dtype.size()).is_multiple_of(16);
+        let bare = epilogue.activation == activation::NONE;
+        let serves = match heads {
+            None => of_packs(factors.n) && (addend.is_none() || bare),
+            Some(heads) => of_packs(heads.width) && bare,
+        };
+        serves && y.dtype() == factors.dtype
     }
 
     /// Whether there is something beside the sums: an addend, or where slopes are taken.
