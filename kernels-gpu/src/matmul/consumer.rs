@@ -41,6 +41,11 @@ pub(super) type Biases = [[u32; PAIRS]; MOST_CHUNKS];
 /// Most sums of a lane whose results may be [`flag::SCATTERED`]: with more there are no registers for it.
 pub const MOST_SCATTERED: usize = 96;
 
+/// Whether these may be of rows that begin anywhere. A consumer of `alternating` has the sums of two halves of a tile, and no registers for it.
+const fn puts_rows(turned: bool, consumers: usize) -> bool {
+    !turned || consumers > 1
+}
+
 /// What lies beside the sums.
 mod beside {
     pub const NOTHING: u32 = 0;
@@ -98,10 +103,10 @@ impl<const TURNED: bool> Finisher<TURNED> {
             for i in 0..2 {
                 let col = self.col + self.warp * ROWS + i * 8 + self.lane / 4;
                 let exists = p.flags & flag::BIAS != 0 && col < p.n;
-                // SAFETY: as below.
-                let pair = unsafe { bias.get_4_if(exists, (col & !1) as usize, 0) };
-                let own = pair >> (col % 2 * 16) & 0xffff;
-                words[0][i as usize] = own | own << 16;
+                // SAFETY: columns are below n.
+                let own = unsafe { bias.get_bits_if(exists, col as usize, 0) };
+                // What the compiler knows of it costs registers.
+                words[0][i as usize] = bits::opaque(own | own << 16);
             }
             return words;
         }
@@ -109,9 +114,16 @@ impl<const TURNED: bool> Finisher<TURNED> {
             for i in 0..PAIRS {
                 let col = self.col + chunk as u32 * CHUNK + i as u32 * 8 + self.lane % 4 * 2;
                 let wanted = flag::BIAS | flag::STORED;
-                let exists = p.flags & wanted == wanted && col < p.n;
-                // SAFETY: columns are below n, which is even where results are stored.
-                words[chunk][i] = unsafe { bias.get_4_if(exists, col as usize, 0) };
+                let (exists, anywhere) = (p.flags & wanted == wanted && col < p.n, !p.is_mapped());
+                let one = |col: u32, when: bool| {
+                    // SAFETY: columns are below n.
+                    unsafe { bias.get_bits_if(exists && anywhere && when, col as usize, 0) }
+                };
+                // SAFETY: as above; where results have a map n is even.
+                words[chunk][i] = unsafe { bias.get_4_if(exists && !anywhere, col as usize, 0) };
+                if const { SUMS <= MOST_SCATTERED } {
+                    words[chunk][i] |= one(col, true) | one(col + 1, col + 1 < p.n) << 16;
+                }
             }
         }
         words
@@ -312,20 +324,28 @@ impl<const TURNED: bool> Finisher<TURNED> {
                 };
                 let mut at = [col as i32, row as i32, place.inner as i32, place.outer as i32];
                 let stores = leads && col < p.n && row < p.m;
-                if const { ACTIVATION == activation::NONE && BESIDE == beside::NOTHING }
-                    && p.heads.are_split()
-                {
-                    if const { SUMS <= MOST_SCATTERED } && !p.is_mapped() {
+                if const { ACTIVATION == activation::NONE && BESIDE == beside::NOTHING } {
+                    let scatters = const { SUMS <= MOST_SCATTERED } && !p.is_mapped();
+                    let by_heads = p.heads.are_split();
+                    if scatters && (by_heads || const { puts_rows(TURNED, CONSUMERS) }) {
                         // Else the result's place would be worked out in front of the condition, for which there are no registers.
                         let (inner, outer) = (bits::pinned(place.inner), bits::pinned(place.outer));
                         // Of one split.
                         let finish = Finish::new(tensors, p, Place { inner, outer, split: 0, ..place });
                         // A shuffle stays where it is, and so does what comes of it.
                         let lane = warp::warp_shuffle_idx(u32::MAX, self.lane, self.lane, 32).0;
-                        Finisher { lane, ..self }.scatter(tile, finish, row, col);
+                        let buffer = self.room + chunk as u32 % BUFFERS * CHUNK_BYTES;
+                        let scattered = Finisher { lane, ..self };
+                        if by_heads {
+                            scattered.put_packs(buffer, finish, row, col);
+                        } else {
+                            scattered.put_rows(buffer, finish, row, col);
+                        }
                         continue;
                     }
-                    at = p.box_of_heads(place, row, col);
+                    if by_heads {
+                        at = p.box_of_heads(place, row, col);
+                    }
                 }
                 tile.shared().store_box_if(stores, 0, out, at);
                 if keeps {
@@ -337,21 +357,44 @@ impl<const TURNED: bool> Finisher<TURNED> {
         turn
     }
 
-    /// Writes a chunk of results by heads pack by pack, eight neighbouring lanes a row's.
+    /// Writes a chunk of results by heads, from the buffer at a byte of shared memory, pack by pack, eight neighbouring lanes a row's.
     ///
     /// # Safety
     /// As [`Finish::put_packs`]. All lanes of the warpgroup call.
     #[inline(always)]
-    unsafe fn scatter<T: Half>(self, tile: Tile<T>, finish: Finish<T>, row: u32, col: u32) {
+    unsafe fn put_packs<T: Half>(self, buffer: u32, finish: Finish<T>, row: u32, col: u32) {
         let (down, pack) = (self.warp * ROWS_AT_A_TIME + self.lane / PACKS, self.lane % PACKS);
         let step = WARPS * ROWS_AT_A_TIME;
         let mut packs = [[0; 4]; (GROUP_ROWS / (WARPS * ROWS_AT_A_TIME)) as usize];
-        // SAFETY: the caller's contract; all of the tile was written before the barrier.
+        // SAFETY: the caller's contract; all of the buffer was written before the barrier.
         unsafe {
+            let tile = Tile::<T>::dynamic_slabs(buffer, GROUP_ROWS, PACKS);
             for i in 0..packs.len() {
                 packs[i] = tile.shared().get_pack(tile.place(down + i as u32 * step, pack));
             }
             finish.put_packs((row + down, step), col + pack * PACK as u32, packs);
+        }
+    }
+
+    /// The same of rows that begin anywhere, a warp's one after the other.
+    ///
+    /// # Safety
+    /// As [`Finish::put_row`]. All lanes of the warpgroup call.
+    #[inline(always)]
+    unsafe fn put_rows<T: Half>(self, buffer: u32, finish: Finish<T>, row: u32, col: u32) {
+        // Four at a time, and not to be unrolled further.
+        let (mut down, end) = (self.warp * ROWS, bits::opaque(self.warp * ROWS + ROWS));
+        // SAFETY: as above.
+        unsafe {
+            let tile = Tile::<T>::dynamic_slabs(buffer, GROUP_ROWS, PACKS);
+            let words = Shared::<u32>::dynamic(buffer, CHUNK_BYTES / 4);
+            while down < end {
+                for i in 0..4 {
+                    let at = tile.place(down + i, self.lane / 4) + self.lane % 4 * 2;
+                    finish.put_row(row + down + i, col, self.lane, words.get(at / 2));
+                }
+                down += 4;
+            }
         }
     }
 }

@@ -42,7 +42,8 @@ pub mod flag {
     pub const STORED: u32 = 64;
     /// There is a tensor map of the addend, or of where slopes are taken.
     pub const BESIDE: u32 = 128;
-    /// With [`STORED`]: a result by heads, in 16 bits, has no map, since boxes would be of several sequences or heads, and leaves by packs.
+    /// With [`STORED`]: a result in 16 bits has no map, and leaves by threads. It is one by heads, of which boxes would be of several
+    /// sequences or heads, and which has whole packs; or one whose rows begin anywhere.
     pub const SCATTERED: u32 = 256;
 }
 
@@ -270,6 +271,32 @@ impl<T: Float> Finish<T> {
             let at = (self.p.row_by_heads(row) + along) as usize;
             // SAFETY: the caller's contract.
             unsafe { self.tensors.out.set_pack_if(self.is_within(row, col), at, packs[i]) };
+        }
+    }
+
+    /// Writes 64 results of a row that begins anywhere, in 16 bits, from `col` on, of which each lane has two neighbours, as far as they are
+    /// within the result.
+    ///
+    /// # Safety
+    /// The result is there, and not by heads. One warp takes a result; all of its lanes call.
+    #[cfg(feature = "matmul_hopper")]
+    #[inline(always)]
+    pub unsafe fn put_row(&self, row: u32, col: u32, lane: u32, own: u32) {
+        let out = self.tensors.out;
+        let at = (row as i64 * self.p.out.row + col as i64) as usize;
+        let left = if row < self.p.m { self.p.n.saturating_sub(col) } else { 0 };
+        let count = if left < 64 { left } else { 64 };
+        // Words begin at multiples of four bytes: at the second result, if the first does not.
+        let odd = (out.address() / 2 + at as u64) as u32 & 1;
+        let next = warp::warp_shuffle_down(u32::MAX, own, 1, 32).0;
+        let word = if odd == 1 { own >> 16 | next << 16 } else { own };
+        let first = 2 * lane + odd;
+        let alone = |word: u32| T::element([word, 0, 0, 0], 0);
+        // SAFETY: the caller's contract.
+        unsafe {
+            out.set_4_if(first + 1 < count, at + first as usize, word);
+            out.set_if(first + 1 == count, at + first as usize, alone(word));
+            out.set_if(odd == 1 && lane == 0 && count > 0, at, alone(own));
         }
     }
 

@@ -228,7 +228,7 @@ where
     product::<T>(problem, &layout, plan, code, operands, end)
 }
 
-/// Any instance of a kernel whose results can only leave in boxes, or by heads in packs.
+/// Any instance of a kernel whose results can only leave as they lie in shared memory.
 const BOXED: Choice = Choice::Turned { shape: 0 };
 
 /// The kernel of a product.
@@ -440,7 +440,8 @@ fn map_of_heads(y: &Tensor, heads: &Heads, epilogue: &Epilogue, boxed: [u32; 2])
     maps::result(y, &matrix, [length, width], [heads.parts * sequences, count], boxed)
 }
 
-/// Whether a result by heads, of which boxes would be of several, leaves by packs from where others are stored from.
+/// Whether a result of which there are no boxes leaves by threads from where others are stored from: by heads, in whole packs, or of rows that
+/// begin anywhere.
 fn scatterable(choice: Choice, epilogue: &Epilogue) -> bool {
     let Epilogue { flags, activation: applied, heads, .. } = *epilogue;
     let serves = match choice {
@@ -448,15 +449,20 @@ fn scatterable(choice: Choice, epilogue: &Epilogue) -> bool {
             let kernel = &kernels::pipelined::kernels::<half::bf16>()[shape * LAYOUTS];
             kernel.constant("SUMS") <= kernels::MOST_SCATTERED
         }
-        Choice::Turned { .. } | Choice::Alternating { .. } => true,
+        Choice::Turned { .. } => true,
+        Choice::Alternating { .. } => heads.are_split(),
         _ => false,
     };
-    // There is nothing beside a result by heads.
+    let beside = flags & (flag::ADDEND | flag::SLOPE | flag::KEEP);
+    let by_threads = match heads.are_split() {
+        true => flags & flag::PACKED != 0 && heads.width.value().is_multiple_of(8),
+        false => true,
+    };
     serves
-        && heads.are_split()
+        && by_threads
         && applied == activation::NONE
-        && flags & (flag::PACKED | flag::WIDE) == flag::PACKED
-        && heads.width.value().is_multiple_of(8)
+        && beside == 0
+        && flags & flag::WIDE == 0
         && storable(choice, epilogue).is_none()
 }
 

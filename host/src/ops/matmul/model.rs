@@ -41,6 +41,8 @@ const PIPED_LAUNCH: f64 = 1.46;
 const PARTED_LAUNCH: f64 = 2.0;
 /// Microseconds of GELU, for each sum of a tile of `pipelined`, `turned` or `alternating`.
 const GELU: f64 = 4e-5;
+/// Microseconds that results of no whole packs take longer, for each sum of a tile of these, where threads store them from shared memory.
+const BY_THREADS: f64 = 3e-5;
 /// How much longer it takes to finish a tile of `parted` where results are no whole packs.
 const RAGGED_PARTED: f64 = 3.6;
 /// Microseconds to add up parts of sums, beyond their bytes: those of `pipelined`, and those of `parted`.
@@ -124,6 +126,7 @@ impl Tile {
         let depth = if rounded { LINE / dtype.size() } else { DEPTH };
         let (turns, rounds) = (k_of_split.min(k).div_ceil(depth) as f64, (blocks / sms).ceil());
         let applied = if request.gelu { GELU * f64::from(self.rows * self.cols) } else { 0.0 };
+        let by_threads = BY_THREADS * f64::from(self.rows * self.cols);
         let compute = match self.pace {
             Pace::Clusters(cluster) => {
                 if !splits.is_power_of_two() {
@@ -144,6 +147,7 @@ impl Tile {
                 let end = match n.is_multiple_of(16 / dtype.size()) {
                     _ if splits > 1 => partial,
                     true => end + applied,
+                    false if self.scatters && request.boxed => end + by_threads,
                     false => ragged,
                 };
                 rounds * (turns * stage + end)

@@ -68,7 +68,7 @@ pub(crate) struct Request {
     pub mappable: bool,
     /// Both operands, as they are, have neighbours in memory along k or across it.
     pub neighbours: bool,
-    /// The result can leave in boxes, or by heads in packs.
+    /// The result can leave as it lies in shared memory, in boxes or by threads.
     pub boxed: bool,
     /// Something lies beside the sums.
     pub beside: bool,

@@ -207,7 +207,7 @@ impl Problem {
         let of_packs = |columns: usize| (columns * factors.dtype.size()).is_multiple_of(16);
         let bare = epilogue.activation == activation::NONE;
         let serves = match heads {
-            None => of_packs(factors.n) && (addend.is_none() || bare),
+            None => bare && !self.has_beside() || of_packs(factors.n) && (addend.is_none() || bare),
             Some(heads) => of_packs(heads.width) && bare,
         };
         serves && y.dtype() == factors.dtype
