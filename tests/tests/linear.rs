@@ -195,6 +195,35 @@ on_each_device! {
         Ok(())
     }
 
+    /// Whichever kernel the model would take, where weights, bias and result begin between packs: those that cannot serve give way.
+    fn results_begin_anywhere(device: &Device) -> Result<()> {
+        let mut random = Random::new(109);
+        let [m, n, k] = [130, 264, 72];
+        for dtype in [DType::F16, DType::BF16] {
+            let mut of = |shape: &[usize]| uniform(device, dtype, shape, &mut random);
+            let (x, weight, bias) = (of(&[m, k])?, of(&[n, k])?, of(&[n + 1])?.narrow(0, 1, n)?);
+            for activation in [Activation::None, Activation::Relu] {
+                for bias in [None, Some(&bias)] {
+                    let layer = Linear { bias, activation, ..Default::default() };
+                    let want = reference::linear(&x, &weight, &layer)?;
+                    for first in [0, 1, 2] {
+                        for plan in ops::linear_candidates(&x, &weight, &layer)? {
+                            let room = poisoned(device, dtype, &[m * n + 4], POISON)?;
+                            let y = room.narrow(0, first, m * n)?.reshape(&[m, n])?;
+                            ops::linear_into_by(plan.choice, &x, &weight, &layer, None, &y)?;
+                            let what = format!("{dtype} {activation:?}, from {first} on, for {plan}");
+                            assert_within(&y.to_f64()?, &want, |i| tolerance(dtype, k, 1.0, want[i]), &what);
+                            let around = room.to_bytes()?;
+                            let (before, behind) = (&around[..2 * first], &around[2 * (first + m * n)..]);
+                            assert!(before.iter().chain(behind).all(|&byte| byte == POISON), "{what}");
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Heads of whole packs and boxes and without, that end within a tile; sequences that do; few terms, many and none, few rows and
     /// splits; with a bias and an activation.
     fn heads_go_where_they_belong(device: &Device) -> Result<()> {

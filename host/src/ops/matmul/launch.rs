@@ -11,9 +11,10 @@ use kernels_gpu::matmul::{
 
 use super::copies::{Ready, prepare};
 use super::layout::{LINE, Layout};
+use super::leaving::{Leaving, beside_of, map_of_heads};
 use super::maps;
 use super::parted::{Parts, Whole};
-use super::plan::{Choice, LAYOUTS, Plan, Request, Target, instance};
+use super::plan::{Choice, Plan, Request, Target, instance};
 use super::problem::{Heads, Problem};
 use super::tuned::tuned;
 use crate::dtype::{DType, Element};
@@ -176,8 +177,9 @@ where
         + kernels::reduce::Instances,
 {
     let (mut request, target) = (request(problem, layout, operands), Target::of(end.y.device()));
-    request.boxed =
-        request.boxed && (storable(BOXED, &end.epilogue).is_some() || scatterable(BOXED, &end.epilogue));
+    let leaves = |choice| Leaving::of(choice, &end.epilogue).is_some();
+    request.boxed = request.boxed && leaves(Choice::Turned { shape: 0 });
+    request.in_turn = request.in_turn && leaves(Choice::Alternating { shape: 0 });
     let mut plan = Plan::new(&request, target, problem.wanted);
     let ready = match prepare::<T>(&plan, problem, layout, operands) {
         // Copies of what could be read as it lies.
@@ -227,9 +229,6 @@ where
     };
     product::<T>(problem, &layout, plan, code, operands, end)
 }
-
-/// Any instance of a kernel whose results can only leave as they lie in shared memory.
-const BOXED: Choice = Choice::Turned { shape: 0 };
 
 /// The kernel of a product.
 #[allow(clippy::large_enum_variant)] // there is one at a time, on the stack of its launch
@@ -353,23 +352,26 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     let (a, b) = (a.view::<T>()?, b.view::<T>()?);
     if plan.splits == 1 || plan.is_clustered() {
         let mut maps = [None; 2];
-        if scatterable(plan.choice, &epilogue) {
-            epilogue.flags |= flag::STORED | flag::SCATTERED;
-        } else if let Some(boxed) = storable(plan.choice, &epilogue) {
-            let extents = [layout.m, layout.n];
-            let map = |of: &Tensor, matrix| maps::result(of, matrix, extents, layout.batch, boxed);
-            epilogue.flags |= flag::STORED;
-            maps[0] = Some(match &problem.heads {
-                None => map(y, &epilogue.out)?,
-                Some(heads) => map_of_heads(y, heads, &epilogue, boxed)?,
-            });
-            if let (Some(beside), Some(matrix)) = (beside, beside_of(&epilogue)) {
-                epilogue.flags |= if epilogue.flags & flag::KEEP == 0 { flag::BESIDE } else { 0 };
-                maps[1] = Some(map(beside, &matrix)?);
+        let leaving = Leaving::of(plan.choice, &epilogue);
+        let needs_it = matches!(plan.choice, Choice::Turned { .. } | Choice::Alternating { .. });
+        debug_assert!(leaving.is_some() || !needs_it, "{plan}");
+        match leaving {
+            Some(Leaving::Boxes(boxed)) => {
+                let extents = [layout.m, layout.n];
+                let map = |of: &Tensor, matrix| maps::result(of, matrix, extents, layout.batch, boxed);
+                epilogue.flags |= flag::STORED;
+                maps[0] = Some(match &problem.heads {
+                    None => map(y, &epilogue.out)?,
+                    Some(heads) => map_of_heads(y, heads, &epilogue, boxed)?,
+                });
+                if let (Some(beside), Some(matrix)) = (beside, beside_of(&epilogue)) {
+                    epilogue.flags |= if epilogue.flags & flag::KEEP == 0 { flag::BESIDE } else { 0 };
+                    maps[1] = Some(map(beside, &matrix)?);
+                }
             }
+            Some(Leaving::ByThreads) => epilogue.flags |= flag::STORED | flag::SCATTERED,
+            None => {}
         }
-        let boxed = matches!(plan.choice, Choice::Turned { .. } | Choice::Alternating { .. });
-        debug_assert!(epilogue.flags & flag::STORED != 0 || !boxed, "{plan}");
         let args = (a, b, bias, addend, aux, out, p(epilogue));
         // SAFETY: layout and plan are those of the tensors, of which `Problem` has checked the extents. Memory is
         // freed in the order of the stream.
@@ -395,7 +397,7 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     // SAFETY: as above.
     let no_aux = unsafe { GlobalMut::<T>::from_raw(RawView::none()) };
     let mut result = None;
-    if let Some(boxed) = storable(plan.choice, &alone).filter(|_| outer == 1) {
+    if let Some(Leaving::Boxes(boxed)) = Leaving::of(plan.choice, &alone).filter(|_| outer == 1) {
         alone.flags |= flag::STORED;
         // The splits are the batch's outer dimension, in which there is but one product.
         let of_parts = Matrix { outer: alone.split, ..of_parts };
@@ -420,87 +422,6 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     let grid = Grid::covering(packs as u64, reduce.bounds.threads.into())?.early_if(plan.early);
     // SAFETY: the partial sums are those of this layout; a plan with splits has few of them.
     unsafe { device.launch(reduce, grid, (parts.view::<f32>()?, bias, addend, aux, out, sums)) }
-}
-
-/// Where the matrix lies that is there beside the result: an addend, what slopes are taken at, or what is kept.
-fn beside_of(epilogue: &Epilogue) -> Option<Matrix> {
-    match epilogue.flags & (flag::ADDEND | flag::SLOPE | flag::KEEP) {
-        0 => None,
-        flag::ADDEND => Some(epilogue.addend),
-        _ => Some(epilogue.aux),
-    }
-}
-
-/// Of a result by heads: boxes are rows and columns of a head in a sequence.
-fn map_of_heads(y: &Tensor, heads: &Heads, epilogue: &Epilogue, boxed: [u32; 2]) -> Result<TensorMap> {
-    let kernels::Heads { step, width, count, length, sequences } = epilogue.heads;
-    let matrix = Matrix { inner: step, outer: epilogue.out.inner, ..epilogue.out };
-    let [length, width, count, sequences] =
-        [length.value(), width.value(), count.value(), sequences].map(|extent| extent as usize);
-    maps::result(y, &matrix, [length, width], [heads.parts * sequences, count], boxed)
-}
-
-/// Whether a result of which there are no boxes leaves by threads from where others are stored from: by heads, in whole packs, or of rows that
-/// begin anywhere.
-fn scatterable(choice: Choice, epilogue: &Epilogue) -> bool {
-    let Epilogue { flags, activation: applied, heads, .. } = *epilogue;
-    let serves = match choice {
-        Choice::Pipelined { shape } => {
-            let kernel = &kernels::pipelined::kernels::<half::bf16>()[shape * LAYOUTS];
-            kernel.constant("SUMS") <= kernels::MOST_SCATTERED
-        }
-        Choice::Turned { .. } => true,
-        Choice::Alternating { .. } => heads.are_split(),
-        _ => false,
-    };
-    let beside = flags & (flag::ADDEND | flag::SLOPE | flag::KEEP);
-    let by_threads = match heads.are_split() {
-        true => flags & flag::PACKED != 0 && heads.width.value().is_multiple_of(8),
-        false => true,
-    };
-    serves
-        && by_threads
-        && applied == activation::NONE
-        && beside == 0
-        && flags & flag::WIDE == 0
-        && storable(choice, epilogue).is_none()
-}
-
-/// What the accelerator stores at a time, columns and rows, if it can store the result of a kernel, with what its kernel does before
-/// that.
-fn storable(choice: Choice, epilogue: &Epilogue) -> Option<[u32; 2]> {
-    let Epilogue { flags, activation: applied, .. } = *epilogue;
-    let beside = flags & (flag::ADDEND | flag::SLOPE | flag::KEEP);
-    let by_heads = epilogue.heads.are_split();
-    let (boxed, size, serves) = match choice {
-        Choice::Pipelined { .. } | Choice::Turned { .. } | Choice::Alternating { .. } => {
-            let serves = match beside {
-                0 => !by_heads || applied == activation::NONE,
-                _ if by_heads => false,
-                flag::ADDEND => applied == activation::NONE,
-                flag::SLOPE | flag::KEEP => applied != activation::NONE,
-                _ => false,
-            };
-            let boxed = [kernels::PIPELINED_CHUNK, kernels::PIPELINED_ROWS];
-            (boxed, size_of::<u16>(), serves && flags & flag::WIDE == 0)
-        }
-        Choice::Parted { .. } | Choice::Tf32Pipelined { .. } => {
-            let short = [activation::NONE, activation::RELU].contains(&applied);
-            (kernels::F32_BOX, size_of::<f32>(), short && beside == 0)
-        }
-        _ => return None,
-    };
-    let mappable = |matrix: &Matrix| maps::mappable(matrix, size, epilogue.m as usize, true);
-    let whole = (epilogue.out.row as usize * size).is_multiple_of(16)
-        && mappable(&epilogue.out)
-        && beside_of(epilogue).is_none_or(|matrix| mappable(&matrix));
-    // Boxes of one head and one sequence each: a store cannot begin before the tensor does.
-    let kernels::Heads { width, length, .. } = epilogue.heads;
-    let [cols, rows] = boxed;
-    let of_a_head = width.value().is_multiple_of(cols);
-    let of_a_sequence = epilogue.m <= length.value() || length.value().is_multiple_of(rows);
-    let serves = serves && (!by_heads || of_a_head && of_a_sequence);
-    (serves && whole && flags & flag::PACKED != 0).then_some(boxed)
 }
 
 fn epilogue(

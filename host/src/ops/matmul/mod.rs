@@ -4,6 +4,7 @@ mod backward;
 mod copies;
 mod launch;
 mod layout;
+mod leaving;
 mod maps;
 mod model;
 mod parted;

@@ -68,10 +68,10 @@ pub(crate) struct Request {
     pub mappable: bool,
     /// Both operands, as they are, have neighbours in memory along k or across it.
     pub neighbours: bool,
-    /// The result can leave as it lies in shared memory, in boxes or by threads.
+    /// The result of `turned` can leave as it lies in shared memory, in boxes or by threads.
     pub boxed: bool,
-    /// Something lies beside the sums.
-    pub beside: bool,
+    /// So can that of `alternating`.
+    pub in_turn: bool,
     /// GELU is applied to it, or its slopes are.
     pub gelu: bool,
 }
@@ -117,7 +117,7 @@ impl Request {
             batch: layout.products(),
             dtype,
             boxed: problem.is_boxed(),
-            beside: problem.has_beside(),
+            in_turn: problem.leaves_in_turn(),
             gelu: matches!(problem.epilogue.activation, activation::GELU_TANH | activation::GELU_ERF),
             sides,
             begins: [of_matrix(0, &layout.a), of_matrix(1, &layout.b)],

@@ -213,8 +213,14 @@ impl Problem {
         serves && y.dtype() == factors.dtype
     }
 
+    /// Whether that of a kernel can which takes nothing from beside the sums, and rows of whole packs alone.
+    pub fn leaves_in_turn(&self) -> bool {
+        let Problem { factors, .. } = self;
+        self.is_boxed() && !self.has_beside() && (factors.n * factors.dtype.size()).is_multiple_of(16)
+    }
+
     /// Whether there is something beside the sums: an addend, or where slopes are taken.
-    pub fn has_beside(&self) -> bool {
+    fn has_beside(&self) -> bool {
         self.addend.is_some() || self.epilogue.slope
     }
 

@@ -195,8 +195,7 @@ pub(super) fn tiles(request: &Request, target: Target) -> Vec<Tile> {
         Tile { rows: tile.cols, cols: tile.rows, ..tile }
     }));
     let alternating = kernels::alternating::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
-    let fits = fits && !request.beside && request.n.is_multiple_of(8);
-    tiles.extend(alternating.filter(|_| fits).map(|(shape, kernel)| {
+    tiles.extend(alternating.filter(|_| fits && request.in_turn).map(|(shape, kernel)| {
         let of = |name| kernel.constant(name) as u32;
         let rows = 2 * of("SUMS");
         Tile {

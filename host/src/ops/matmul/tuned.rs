@@ -63,21 +63,8 @@ pub fn tuned(
 
 /// What a choice depends on, in a line.
 fn key(problem: &Problem, request: &Request) -> String {
-    let Request {
-        m,
-        n,
-        k,
-        batch,
-        dtype,
-        tf32,
-        sides,
-        begins,
-        mappable,
-        neighbours,
-        boxed,
-        beside: _,
-        gelu: _,
-    } = *request;
+    let Request { m, n, k, batch, dtype, tf32, sides, begins, mappable, neighbours, boxed, in_turn, gelu: _ } =
+        *request;
     let side = |i: usize| match (sides[i].along_k, sides[i].copied) {
         (true, false) => "k",
         (false, false) => "rows",
@@ -90,6 +77,7 @@ fn key(problem: &Problem, request: &Request) -> String {
         (mappable, "mappable"),
         (neighbours, "neighbours"),
         (boxed, "boxed"),
+        (in_turn, "in turn"),
         (problem.addend.is_some() && epilogue.beta != 0.0, "addend"),
         (epilogue.slope, "slope"),
         (problem.heads.is_some(), "heads"),
