@@ -3,8 +3,8 @@
 //! of the result.
 //!
 //! They go out [`CHUNK`] columns, or turned rows, at a time by way of shared memory. Plain results leave by copies of the accelerator,
-//! which go on during the next tile's products; tried instead: packs of rows written by each warp, without waiting for
-//! the others, which took 1 to 5 % longer.
+//! which go on during the next tile's products, and those of which there can be no map by threads (`scatter.rs`); tried instead for all: packs of
+//! rows written by each warp, without waiting for the others, which took 1 to 5 % longer.
 
 use super::epilogue::{Activation, Epilogue, Finish, PACK, Tensors, activation, flag};
 use super::place::Place;
@@ -17,7 +17,7 @@ use cuda_std::tile::Tile;
 use cuda_std::tma::{self, TensorMap};
 
 /// Rows of a warp, and of a warpgroup.
-const ROWS: u32 = 16;
+pub(super) const ROWS: u32 = 16;
 pub(super) const WARPS: u32 = 4;
 pub(super) const GROUP_ROWS: u32 = WARPS * ROWS;
 /// Columns, or turned rows, that go out at a time: 128 bytes of results, or as many rows of these.
@@ -28,7 +28,7 @@ const BUFFERS: u32 = 2;
 pub(super) const ROOM_BYTES: u32 = BUFFERS * CHUNK_BYTES;
 /// Packs of a chunk's row, and rows of packs that a warp takes at a time.
 pub(super) const PACKS: u32 = CHUNK / PACK as u32;
-const ROWS_AT_A_TIME: u32 = 32 / PACKS;
+pub(super) const ROWS_AT_A_TIME: u32 = 32 / PACKS;
 /// Sums of a lane in a chunk, and pairs of neighbours in a row of them.
 const SUMS_OF_CHUNK: usize = 32;
 pub(super) const PAIRS: usize = 8;
@@ -355,47 +355,6 @@ impl<const TURNED: bool> Finisher<TURNED> {
             }
         }
         turn
-    }
-
-    /// Writes a chunk of results by heads, from the buffer at a byte of shared memory, pack by pack, eight neighbouring lanes a row's.
-    ///
-    /// # Safety
-    /// As [`Finish::put_packs`]. All lanes of the warpgroup call.
-    #[inline(always)]
-    unsafe fn put_packs<T: Half>(self, buffer: u32, finish: Finish<T>, row: u32, col: u32) {
-        let (down, pack) = (self.warp * ROWS_AT_A_TIME + self.lane / PACKS, self.lane % PACKS);
-        let step = WARPS * ROWS_AT_A_TIME;
-        let mut packs = [[0; 4]; (GROUP_ROWS / (WARPS * ROWS_AT_A_TIME)) as usize];
-        // SAFETY: the caller's contract; all of the buffer was written before the barrier.
-        unsafe {
-            let tile = Tile::<T>::dynamic_slabs(buffer, GROUP_ROWS, PACKS);
-            for i in 0..packs.len() {
-                packs[i] = tile.shared().get_pack(tile.place(down + i as u32 * step, pack));
-            }
-            finish.put_packs((row + down, step), col + pack * PACK as u32, packs);
-        }
-    }
-
-    /// The same of rows that begin anywhere, a warp's one after the other.
-    ///
-    /// # Safety
-    /// As [`Finish::put_row`]. All lanes of the warpgroup call.
-    #[inline(always)]
-    unsafe fn put_rows<T: Half>(self, buffer: u32, finish: Finish<T>, row: u32, col: u32) {
-        // Four at a time, and not to be unrolled further.
-        let (mut down, end) = (self.warp * ROWS, bits::opaque(self.warp * ROWS + ROWS));
-        // SAFETY: as above.
-        unsafe {
-            let tile = Tile::<T>::dynamic_slabs(buffer, GROUP_ROWS, PACKS);
-            let words = Shared::<u32>::dynamic(buffer, CHUNK_BYTES / 4);
-            while down < end {
-                for i in 0..4 {
-                    let at = tile.place(down + i, self.lane / 4) + self.lane % 4 * 2;
-                    finish.put_row(row + down + i, col, self.lane, words.get(at / 2));
-                }
-                down += 4;
-            }
-        }
     }
 }
 

@@ -69,6 +69,8 @@ mod place;
 mod ring;
 #[cfg(feature = "matmul_hopper")]
 mod scale;
+#[cfg(feature = "matmul_hopper")]
+mod scatter;
 #[cfg(any(feature = "attention_scores", feature = "matmul"))]
 mod side;
 #[cfg(feature = "matmul")]
