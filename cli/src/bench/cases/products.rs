@@ -32,6 +32,9 @@ const DECODE: [Extents; 6] = [
 ];
 /// GPT-2's head on 8192 tokens.
 const HEAD: Extents = extents(1, 8192, 50304, 768);
+/// The products of its gradients: of its input, and of its weights.
+const HEAD_INPUT: Extents = extents(1, 8192, 768, 50304);
+const HEAD_WEIGHTS: Extents = extents(1, 50304, 768, 8192);
 /// The scores of BERT-large's heads, and their values.
 const HEADS: [Extents; 2] = [extents(128, 384, 384, 64), extents(128, 384, 64, 384)];
 /// Sequences, their rows, and BERT-large's queries, keys and values; of 197 rows, as ViT's patches are, which end within tiles.
@@ -78,8 +81,15 @@ fn shapes(function: Function, quick: bool) -> Vec<Extents> {
             shapes.extend(STEPS);
             shapes.extend(ODD);
         }
-        Function::Matmul(..) => shapes.extend([LAYERS[1], LAYERS[3], HEADS[1]]),
-        Function::Linear(GELU, false) => shapes.extend([LAYERS[0], LAYERS[1], LAYERS[2], LAYERS[3]]),
+        Function::Matmul(a, b) => {
+            shapes.extend([LAYERS[1], LAYERS[3], HEADS[1]]);
+            shapes.extend(match (a, b) {
+                (false, false) if !quick => Some(HEAD_INPUT),
+                (true, false) if !quick => Some(HEAD_WEIGHTS),
+                _ => None,
+            });
+        }
+        Function::Linear(GELU, false) => shapes.extend(LAYERS),
         Function::Linear(..) | Function::LinearBackward(_) | Function::MatmulBackward(..) => {
             shapes.push(LAYERS[1]);
         }
