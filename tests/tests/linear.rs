@@ -57,7 +57,7 @@ fn check_heads(x: &Tensor, weight: &Tensor, layer: &Linear, what: &str) -> Resul
     Ok(())
 }
 
-/// By each kernel that could serve; under the checker by those whose results can only leave in boxes, of a head and a sequence each.
+/// By each kernel that could serve; under the checker by those whose results leave as they lie in shared memory alone.
 fn check_heads_by_each(x: &Tensor, weight: &Tensor, layer: &Linear) -> Result<()> {
     let (device, dtype, k) = (x.device(), x.dtype(), weight.shape()[1]);
     let want = reference::linear(x, weight, layer)?;
@@ -195,7 +195,7 @@ on_each_device! {
         Ok(())
     }
 
-    /// Whichever kernel the model would take, where weights, bias and result begin between packs: those that cannot serve give way.
+    /// Whichever kernel the model would take, where bias and result begin between packs: those that cannot serve give way.
     fn results_begin_anywhere(device: &Device) -> Result<()> {
         let mut random = Random::new(109);
         let [m, n, k] = [130, 264, 72];

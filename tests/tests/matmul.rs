@@ -154,15 +154,18 @@ on_each_device! {
     /// More tiles than a GPU has multiprocessors, so that blocks take several, each of more terms than a block has on their way.
     fn each_kernel_takes_several_tiles(device: &Device) -> Result<()> {
         let mut random = Random::new(97);
-        let [batch, m, n, k] = [140, 24, 40, 520];
-        let mut of = |shape: &[usize]| uniform(device, DType::BF16, shape, &mut random);
-        let (a, b, c) = (of(&[batch, m, k])?, of(&[batch, k, n])?, of(&[batch, m, n])?);
-        for c in [None, Some(&c)] {
-            let parameters = Matmul { c, ..Default::default() };
-            // The checker computes whole tiles.
-            let small = |plan: &Plan| plan.tile[0] * plan.tile[1] <= 128 * 64;
-            let in_turn = |plan: &Plan| matches!(plan.choice, Choice::Alternating { .. });
-            check_each(&a, &b, &parameters, |plan| device.is_cuda() || small(plan) || in_turn(plan))?;
+        // Each of the two consumers of `alternating` has several; matrices of the second kind begin anywhere, and leave by threads.
+        for ([batch, m, n, k], adds) in [([270, 24, 40, 400], true), ([270, 23, 37, 72], false)] {
+            let mut of = |shape: &[usize]| uniform(device, DType::BF16, shape, &mut random);
+            let (a, b, c) = (of(&[batch, m, k])?, of(&[batch, n, k])?, of(&[batch, m, n])?);
+            for c in [None].into_iter().chain(adds.then_some(Some(&c))) {
+                let parameters = Matmul { transpose_b: true, c, ..Default::default() };
+                // The checker computes whole tiles.
+                let small = |plan: &Plan| plan.tile[0] * plan.tile[1] <= 128 * 64;
+                let turned =
+                    |plan: &Plan| matches!(plan.choice, Choice::Turned { .. } | Choice::Alternating { .. });
+                check_each(&a, &b, &parameters, |plan| device.is_cuda() || small(plan) || turned(plan))?;
+            }
         }
         Ok(())
     }

@@ -51,9 +51,11 @@ fn boxes(choice: Choice, epilogue: &Epilogue) -> Option<[u32; 2]> {
         _ => return None,
     };
     let mappable = |matrix: &Matrix| maps::mappable(matrix, size, epilogue.m as usize, true);
-    let whole = (epilogue.out.row as usize * size).is_multiple_of(16)
-        && mappable(&epilogue.out)
-        && beside_of(epilogue).is_none_or(|matrix| mappable(&matrix));
+    // Of a row that ends within a pack the accelerator writes all of that; one row has no step to tell.
+    let whole =
+        [epilogue.n as usize, epilogue.out.row as usize].iter().all(|step| (step * size).is_multiple_of(16))
+            && mappable(&epilogue.out)
+            && beside_of(epilogue).is_none_or(|matrix| mappable(&matrix));
     // Boxes of one head and one sequence each: a store cannot begin before the tensor does.
     let kernels::Heads { width, length, .. } = epilogue.heads;
     let [cols, rows] = boxed;
@@ -105,4 +107,68 @@ pub(super) fn map_of_heads(
     let [length, width, count, sequences] =
         [length.value(), width.value(), count.value(), sequences].map(|extent| extent as usize);
     maps::result(y, &matrix, [length, width], [heads.parts * sequences, count], boxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TURNED: Choice = Choice::Turned { shape: 0 };
+    const IN_TURN: Choice = Choice::Alternating { shape: 0 };
+    const WIDEST: Choice = Choice::Pipelined { shape: 0 };
+    const PIPED: Choice = Choice::Pipelined { shape: 1 };
+
+    fn of(n: u32, flags: u32, activation: u32) -> Epilogue {
+        let out = Matrix { row: n as i64, col: 1, outer: 0, inner: 0 };
+        Epilogue {
+            out,
+            aux: out,
+            addend: out,
+            m: 100,
+            n,
+            alpha: 1.0,
+            flags,
+            activation,
+            ..Epilogue::default()
+        }
+    }
+
+    #[test]
+    fn whole_packs_leave_in_boxes_and_other_rows_by_threads() {
+        let boxes = Some(Leaving::Boxes([kernels::PIPELINED_CHUNK, kernels::PIPELINED_ROWS]));
+        for choice in [TURNED, IN_TURN, WIDEST, PIPED] {
+            for (flags, activation) in
+                [(0, activation::NONE), (flag::BIAS, activation::RELU), (flag::KEEP, activation::RELU)]
+            {
+                assert_eq!(
+                    Leaving::of(choice, &of(64, flag::PACKED | flags, activation)),
+                    boxes,
+                    "{choice:?}"
+                );
+            }
+            // An activation behind an addend, and f32.
+            let both = of(64, flag::PACKED | flag::ADDEND, activation::RELU);
+            assert_eq!(Leaving::of(choice, &both), None);
+            assert_eq!(Leaving::of(choice, &of(64, flag::PACKED | flag::WIDE, activation::NONE)), None);
+        }
+        for choice in [TURNED, PIPED] {
+            // Rows of no whole packs, results that begin between packs, and one row, which has no step.
+            let row = Epilogue {
+                out: Matrix::default(),
+                m: 1,
+                ..of(33, flag::PACKED | flag::BIAS, activation::NONE)
+            };
+            for epilogue in [of(33, 0, activation::NONE), of(64, flag::BIAS, activation::NONE), row] {
+                assert_eq!(Leaving::of(choice, &epilogue), Some(Leaving::ByThreads), "{choice:?}");
+                assert_eq!(Leaving::of(choice, &Epilogue { activation: activation::RELU, ..epilogue }), None);
+                for also in [flag::ADDEND, flag::KEEP, flag::WIDE] {
+                    assert_eq!(
+                        Leaving::of(choice, &Epilogue { flags: epilogue.flags | also, ..epilogue }),
+                        None
+                    );
+                }
+                assert_eq!([IN_TURN, WIDEST].map(|choice| Leaving::of(choice, &epilogue)), [None; 2]);
+            }
+        }
+    }
 }
