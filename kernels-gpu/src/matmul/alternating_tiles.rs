@@ -7,10 +7,10 @@
 //! where ends are long, as those of GELU, or frequent, with few terms.
 //!
 //! Tiles of 192×128 are 192 sums of a lane: nothing of an epilogue may be computed ahead, or they do not fit into registers. For each product they take
-//! five sixths of the copies of tiles of 128×128 and three quarters of what tensor cores read from shared memory, of which the latter want more than there is.
+//! five sixths of the copies of tiles of 128×128 and eight ninths of what tensor cores read from shared memory, of which the latter want more than there is.
 //!
 //! Operands and launch are those of `pipelined`, with [`alternating_shared_bytes`]. Results leave by the accelerator, with a bias and an activation,
-//! of which the operand may be kept; nothing lies beside the sums: it would hold a stage from before a tile's end until behind it.
+//! of which the operand may be kept, or by heads by threads, in packs; nothing lies beside the sums: it would hold a stage from before a tile's end until behind it.
 //!
 //! Source: NVIDIA's CUTLASS (its ping-pong kernels), as a technique.
 
@@ -42,7 +42,8 @@ pub const fn alternating_shared_bytes(rows: u32, stages: u32) -> u32 {
 /// Multiplies. `A_K` and `B_K` are 1 where the operand's columns are neighbours in memory, 0 where its rows are.
 ///
 /// # Safety
-/// As [`pipelined()`](fn@super::pipelined). `p` says [`flag::STORED`](super::flag::STORED) and not [`flag::BESIDE`](super::flag::BESIDE), and there is one split.
+/// As [`pipelined()`](fn@super::pipelined). `p` says [`flag::STORED`](super::flag::STORED) and not [`flag::BESIDE`](super::flag::BESIDE),
+/// [`flag::SCATTERED`](super::flag::SCATTERED) of results by heads alone, and there is one split.
 #[kernel(
     family = "matmul_hopper",
     requires = "sm_90a",

@@ -13,7 +13,8 @@
 //!
 //! Ways out: results that the accelerator can store, with a bias and an activation, go through shared memory in their
 //! own type and are copied during the next tile's products. What lies beside them, an addend or where slopes are taken, comes through
-//! the same stages behind a tile's terms, and into L2 ahead of that; what is kept leaves as the result does. Whatever else is asked
+//! the same stages behind a tile's terms, and into L2 ahead of that; what is kept leaves as the result does. A result of which there is no map, by heads or of rows
+//! that begin anywhere, with a bias alone, is stored from there by threads, but by consumers of the widest tiles. Whatever else is asked
 //! goes through shared memory as f32, to the epilogue that all kernels share.
 //!
 //! Launch: 1-D grid of at most as many blocks as fit at once, for the total of [`Blocks`](super::Blocks);

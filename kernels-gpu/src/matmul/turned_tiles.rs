@@ -7,7 +7,8 @@
 //! Tiles of 128 rows and 192 columns would read as little without a turn; but most layers have columns by powers of two, of which 192 is no part, and
 //! any number of rows.
 //!
-//! Operands and launch are those of `pipelined`, with [`turned_shared_bytes`](super::turned_shared_bytes). Results leave by the accelerator: nothing else is turned back.
+//! Operands and launch are those of `pipelined`, with [`turned_shared_bytes`](super::turned_shared_bytes). Results leave by the accelerator or by threads as they lie in
+//! shared memory: nothing else is turned back.
 
 use super::Product;
 use super::epilogue::Tensors;
