@@ -183,12 +183,12 @@ fn explain_tells_the_kernel_and_what_is_copied() {
     // What is done behind a product has a say in it.
     let shape = ["linear", "3072", "4096", "1024"];
     let text = explain(&[&shape[..], &["--activation", "gelu_tanh"]].concat());
-    assert!(text.contains("alternating 128x128"), "{text}");
+    assert!(text.contains("alternating 192x128"), "{text}");
     let text = explain(&[&shape[..], &["--activation", "gelu_tanh", "--residual"]].concat());
     assert!(text.contains("pipelined"), "{text}");
     let text = explain(&["linear", "384", "3072", "1024", "--batch", "8", "--parts", "3", "--heads", "16"]);
     assert!(
-        text.starts_with("linear 8 times 384x3072x1024 bf16: pipelined 192x128, 16x24 tiles; "),
+        text.starts_with("linear 8 times 384x3072x1024 bf16: alternating 192x128, 16x24 tiles; "),
         "{text}"
     );
     assert!(text.contains("\nheads split in the epilogue, y [3, 8, 16, 384, 64]\n"), "{text}");
