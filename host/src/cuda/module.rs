@@ -4,6 +4,8 @@
 //! is given only what is used.
 
 mod early;
+#[cfg_attr(not(test), allow(dead_code))] // the build script tells what is read here
+mod shared_lines;
 mod text;
 
 use std::collections::HashMap;
@@ -42,10 +44,21 @@ impl fmt::Display for PtxArch {
 }
 
 /// A family's kernels for one architecture as the build script packs them: the compressed modules of one
-/// kernel each, one after the other, and the kernels by name.
+/// kernel each, one after the other, and the kernels by name. Modules are told by the lines of others that they share.
 pub(crate) type Pack = (&'static [u8], &'static [PackedKernel]);
-/// Name, first byte and end in the pack, bytes of the PTX.
-pub(crate) type PackedKernel = (&'static str, usize, usize, usize);
+/// Name, first byte and end in the pack, bytes of the PTX, and the number of the kernel by whose lines it is told: its own where by none.
+pub(crate) type PackedKernel = (&'static str, usize, usize, usize, usize);
+
+/// A packed module, with [`text::NAME`] for the kernel's name and distances for its numbers.
+fn unpacked((bytes, kernels): Pack, index: usize) -> Option<String> {
+    let &(_, start, end, _, base) = kernels.get(index)?;
+    let text = String::from_utf8(miniz_oxide::inflate::decompress_to_vec(&bytes[start..end]).ok()?).ok()?;
+    if base == index {
+        Some(text)
+    } else {
+        shared_lines::with_lines_of(&unpacked((bytes, kernels), base)?, &text)
+    }
+}
 
 /// The PTX of a family of kernels.
 #[derive(Debug)]
@@ -124,11 +137,10 @@ impl PtxFamily {
     pub fn ptx(&self, arch: PtxArch, kernel: &str) -> Option<String> {
         match self.images {
             Images::Packed(images) => {
-                let (_, (bytes, kernels)) = images.iter().find(|image| image.0 == arch)?;
-                let index = kernels.binary_search_by_key(&kernel, |packed| packed.0).ok()?;
-                let (_, start, end, length) = kernels[index];
-                let text = miniz_oxide::inflate::decompress_to_vec(&bytes[start..end]).ok()?;
-                Some(text::numbers_from_distances(&String::from_utf8(text).ok()?, length))
+                let &(_, pack) = images.iter().find(|image| image.0 == arch)?;
+                let index = pack.1.binary_search_by_key(&kernel, |packed| packed.0).ok()?;
+                let text = unpacked(pack, index)?.replace(text::NAME, kernel);
+                Some(text::numbers_from_distances(&text, pack.1[index].3))
             }
             Images::Text(images) => {
                 let (_, ptx) = images.iter().find(|image| image.0 == arch)?;
@@ -381,6 +393,32 @@ mod tests {
         assert_eq!(FAMILY.ptx(PtxArch::Sm80, "ro"), None);
         assert_eq!(FAMILY.ptx(PtxArch::Sm80, "help"), None);
         assert_eq!(FAMILY.ptx(PtxArch::Sm90a, "row"), None);
+    }
+
+    #[test]
+    fn texts_come_back_from_the_lines_of_others() {
+        use shared_lines::{Base, with_lines_of};
+        let base = "a\nb\nc\nd\ne\nf\n";
+        let lines: Vec<&str> = base.split('\n').collect();
+        for (text, want) in [
+            (base, "=0 7"),
+            ("x\na\nb\nc\ny", "x\n=0 3\ny"),
+            // From where the run before ended, and in front of that.
+            ("a\nb\nc\nx\nd\ne\nf\n\nb\nc\nd", "=0 3\nx\n=0 4\n=-6 3"),
+            // Too few to tell.
+            ("a\nb\nx", "a\nb\nx"),
+            ("\n\nx\n", "\n\nx\n"),
+            ("", ""),
+        ] {
+            let told = Base::new(&lines).tell(text);
+            assert_eq!(told, want);
+            assert_eq!(with_lines_of(base, &told).as_deref(), Some(text));
+        }
+        let short = Base::new(&lines[..2]).tell(base);
+        assert_eq!(short, base);
+        for broken in ["=0 8", "=-1 3", "=9 1", "=0", "=x 3", "=0 99999999999999999999"] {
+            assert_eq!(with_lines_of(base, broken), None, "{broken}");
+        }
     }
 
     #[test]

@@ -4,6 +4,9 @@
 
 use std::collections::HashMap;
 
+/// What stands for a kernel's own name where it is packed, so that instances differ in less.
+pub const NAME: char = '&';
+
 /// PTX, cut at its file scope. It is relied upon to be what compilers print: one declaration a statement.
 pub struct Parts<'a> {
     items: Vec<Item<'a>>,
