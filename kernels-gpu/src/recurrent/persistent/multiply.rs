@@ -51,6 +51,11 @@ const fn chains(tiles: usize) -> usize {
     if tiles > 2 { 1 } else { MOST_CHAINS / tiles }
 }
 
+/// Whether the next turn is asked for during the products of this one: where these take long, others have sent it by then.
+const fn is_early(cluster: usize) -> bool {
+    cluster > 1
+}
+
 /// Where a lane's pack of an accumulator lies among those of its warp: threads that read those of neighbouring rows in a column find them in different
 /// banks, and so do lanes that write.
 #[inline(always)]
@@ -132,15 +137,16 @@ impl<
         unsafe { receive_or_report(self.exchange, at, asked, now.step, self.of_patience, self.fault) }
     }
 
-    /// Receives what was asked for of a turn, `ROUND` chunks at a time, and multiplies.
+    /// Receives what was asked for of a turn, `ROUND` chunks at a time, and multiplies. With [`is_early`] it asks for as much of the next when a
+    /// round's products are under way.
     ///
     /// # Safety
     /// As [`multiply`].
     #[inline(always)]
     unsafe fn products<T: Half, const ROUND: usize>(
         &self,
-        asked: &Asked<PAIRS, SPAN>,
-        now: At,
+        asked: &mut Asked<PAIRS, SPAN>,
+        [now, next]: [At; 2],
     ) -> Sums<TILES, SPAN> {
         // Of few tiles a chunk's products have sums of their own, which are added up at the end: fewer wait for one another.
         let chains = const { chains(TILES * SPAN) };
@@ -167,6 +173,16 @@ impl<
                             let sum = parts[chain][of_turn][tile];
                             parts[chain][of_turn][tile] = T::multiply(fragment, columns, sum);
                         }
+                    }
+                }
+            }
+            if const { is_early(CLUSTER) } {
+                for of_turn in 0..SPAN {
+                    let at = |i: usize| self.pack_of(next, of_turn, round * ROUND + i);
+                    // SAFETY: the caller's contract.
+                    let packs: [Pack; ROUND] = unsafe { ask(self.exchange, at, ROUND) };
+                    for i in 0..ROUND {
+                        asked[of_turn][round * ROUND + i] = packs[i];
                     }
                 }
             }
@@ -197,8 +213,8 @@ impl<
         }
         // SAFETY: the caller's contract. Sums are written once those before are read, and lie in other places for each lane.
         unsafe {
-            let sums = self.products::<T, ROUND>(asked, now);
             let next = now.next::<SPAN>(p);
+            let sums = self.products::<T, ROUND>(asked, [now, next]);
             // Of a pair of blocks every second turn's sums are for other threads.
             let set = if const { CLUSTER == 1 } { 0 } else { now.sub % CLUSTER as u32 };
             if now.step != 0 || now.sub >= CLUSTER as u32 {
@@ -217,7 +233,9 @@ impl<
             if const { CLUSTER == 1 } && p.subs == SPAN as u32 && next.step < p.steps {
                 thread::sync_named(SENT, THREADS);
             }
-            *asked = self.ask(next);
+            if const { !is_early(CLUSTER) } {
+                *asked = self.ask(next);
+            }
             next
         }
     }

@@ -255,7 +255,7 @@ pub unsafe fn sequence_back<
     types = [f16, bf16],
     instances = [
         { GATES: 3, PAIRS: 6, HELD: 12, ROUND: 3; threads: 512, min_blocks: 1 },
-        { GATES: 4, PAIRS: 8, HELD: 14, ROUND: 4; threads: 512, min_blocks: 1 },
+        { GATES: 4, PAIRS: 8, HELD: 12, ROUND: 4; threads: 512, min_blocks: 1 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
