@@ -195,6 +195,44 @@ on_each_device! {
         Ok(())
     }
 
+    /// GELU from its tail to infinity, whichever kernel the model would take: numbers that are not finite stay in their rows and columns.
+    fn gelu_is_right_beside_anything(device: &Device) -> Result<()> {
+        let [m, n, k] = [144, 200, 8];
+        let mut random = Random::new(110);
+        for (dtype, smallest) in [(DType::F16, 0.5f64.powi(25)), (DType::BF16, 0.5f64.powi(44))] {
+            // Rows and columns of a term each: what the activation gets is their sum, exactly but for its rounding to f32.
+            let mut ends = |count: usize| {
+                let mut ends = random.floats(count, -6.0, 3.0);
+                for (i, end) in [(3, f32::NAN), (10, f32::INFINITY), (21, f32::NEG_INFINITY), (40, 1e4), (77, -1e4), (90, f32::NAN)] {
+                    ends[i] = end;
+                }
+                ends
+            };
+            let x: Vec<f32> = ends(m).into_iter().flat_map(|end| (0..k).map(move |i| if i == 5 { end } else { 0.0 })).collect();
+            let (x, bias) = (floats(device, dtype, &[m, k], &x)?, floats(device, dtype, &[n], &ends(n))?);
+            let weight = floats(device, dtype, &[n, k], &vec![1.0; n * k])?;
+            for approximate in [Approximate::Tanh, Approximate::None] {
+                let layer = Linear { bias: Some(&bias), activation: Activation::Gelu(approximate), ..Default::default() };
+                let (want, at) = (reference::linear(&x, &weight, &layer)?, reference::linear_pre(&x, &weight, &layer)?);
+                for plan in ops::linear_candidates(&x, &weight, &layer)? {
+                    let y = poisoned(device, dtype, &[m, n], POISON)?;
+                    ops::linear_into_by(plan.choice, &x, &weight, &layer, None, &y)?;
+                    let exact = 0.5f64.powi(if dtype == DType::F16 { 11 } else { 8 });
+                    for (i, (got, want)) in y.to_f64()?.into_iter().zip(&want).enumerate() {
+                        let right = if want.is_nan() {
+                            got.is_nan()
+                        } else {
+                            got == *want || (got - want).abs() <= 1.4 * exact * want.abs() + smallest
+                        };
+                        let (row, column) = (i / n, i % n);
+                        assert!(right, "{dtype} {approximate:?} by {plan}: {row}, {column} at {}: {got}, not {want}", at[i]);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Whichever kernel the model would take, where bias and result begin between packs: those that cannot serve give way.
     fn results_begin_anywhere(device: &Device) -> Result<()> {
         let mut random = Random::new(109);
