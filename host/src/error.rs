@@ -30,7 +30,7 @@ pub enum Error {
     Strides { op: &'static str, arg: &'static str, required: &'static str, got: Vec<i64> },
 
     /// An element of a tensor whose values steer memory access is out of range.
-    #[error("{op}: `{arg}[{index}]` must be in {min}..={max}, got {got}")]
+    #[error("{op}: `{arg}[{index}]` must be in {}, got {got}", range(*min, *max))]
     Value { op: &'static str, arg: &'static str, index: u64, min: i64, max: i64, got: i64 },
 
     /// Blocks of one launch that wait for one another gave up: another program may have stopped them.
@@ -123,6 +123,11 @@ impl Error {
 /// Driver logs and checker reports have many lines; an error message has one.
 fn one_line(text: &str) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+/// From `min` to `max`; a table without rows has none.
+fn range(min: i64, max: i64) -> String {
+    if min <= max { format!("{min}..={max}") } else { format!("{min}..{min}, which is empty") }
 }
 
 #[cfg(test)]

@@ -177,6 +177,6 @@ mod tests {
         assert_eq!(message(5, 0, 4), "op: `positions[4]` must be in 0..=3, got 4");
         assert_eq!(message(4, 7, 10), "op: `positions[3]` must be in 0..=9, got 10");
         assert_eq!(message(1, 11, 10), "op: `positions[0]` must be in 0..=9, got 11");
-        assert_eq!(message(1, 0, 0), "op: `positions[0]` must be in 0..=-1, got 0");
+        assert_eq!(message(1, 0, 0), "op: `positions[0]` must be in 0..0, which is empty, got 0");
     }
 }
