@@ -116,9 +116,23 @@ impl<
         let mut asked = [[[0; 4]; PAIRS]; SPAN];
         for of_turn in 0..SPAN {
             // SAFETY: the caller's contract.
-            asked[of_turn] = unsafe { ask(self.exchange, |i| self.pack_of(at, of_turn, i), PAIRS) };
+            asked[of_turn] = unsafe { self.ask_chunks(at, (of_turn, 0)) };
         }
         asked
+    }
+
+    /// Asks for chunks of h of a sub-batch, from `first` on.
+    ///
+    /// # Safety
+    /// As [`multiply`].
+    #[inline(always)]
+    unsafe fn ask_chunks<const CHUNKS: usize>(
+        &self,
+        at: At,
+        (of_turn, first): (usize, usize),
+    ) -> [Pack; CHUNKS] {
+        // SAFETY: the caller's contract.
+        unsafe { ask(self.exchange, |i| self.pack_of(at, of_turn, first + i), CHUNKS) }
     }
 
     /// Receives chunks of h of a sub-batch, from `first` on, which were asked for.
@@ -178,9 +192,8 @@ impl<
             }
             if const { is_early(CLUSTER) } {
                 for of_turn in 0..SPAN {
-                    let at = |i: usize| self.pack_of(next, of_turn, round * ROUND + i);
                     // SAFETY: the caller's contract.
-                    let packs: [Pack; ROUND] = unsafe { ask(self.exchange, at, ROUND) };
+                    let packs: [Pack; ROUND] = unsafe { self.ask_chunks(next, (of_turn, round * ROUND)) };
                     for i in 0..ROUND {
                         asked[of_turn][round * ROUND + i] = packs[i];
                     }
