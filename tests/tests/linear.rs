@@ -223,7 +223,7 @@ on_each_device! {
                     ops::linear_into_by(plan.choice, &x, &weight, &layer, None, &y)?;
                     // Half an ulp of rounding, 0.2 of arithmetic; results below 2^-120 may be 0.
                     let allowed = |i: usize| 0.7 * ulp(dtype, want[i]) + 0.5f64.powi(120);
-                    assert_within(&y.to_f64()?, &want, allowed, &format!("{dtype} {approximate:?} by {plan}"));
+                    assert_within(&y.to_f64()?, &want, allowed, format!("{dtype} {approximate:?} by {plan}"));
                 }
             }
         }
