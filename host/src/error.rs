@@ -29,9 +29,10 @@ pub enum Error {
     #[error("{op}: `{arg}` must have {required}, got strides {got:?}")]
     Strides { op: &'static str, arg: &'static str, required: &'static str, got: Vec<i64> },
 
-    /// An element of a tensor whose values steer memory access is out of range.
-    #[error("{op}: `{arg}[{index}]` must be in {}, got {got}", range(*min, *max))]
-    Value { op: &'static str, arg: &'static str, index: u64, min: i64, max: i64, got: i64 },
+    /// An element of a tensor whose values steer memory access is out of range. `clipped`: it may be further out than
+    /// `got`, which is as far as kernels record values of 64 bits.
+    #[error("{op}: `{arg}[{index}]` must be in {}, got {}", range(*min, *max), found(*got, *clipped))]
+    Value { op: &'static str, arg: &'static str, index: u64, min: i64, max: i64, got: i64, clipped: bool },
 
     /// Blocks of one launch that wait for one another gave up: another program may have stopped them.
     #[error("{op}: block {block} waited for other blocks in step {step} and gave up")]
@@ -123,6 +124,15 @@ impl Error {
 /// Driver logs and checker reports have many lines; an error message has one.
 fn one_line(text: &str) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+/// A value, which was clipped towards 0 or was not.
+fn found(got: i64, clipped: bool) -> String {
+    match (clipped, got < 0) {
+        (false, _) => got.to_string(),
+        (true, true) => format!("{got} or less"),
+        (true, false) => format!("{got} or more"),
+    }
 }
 
 /// From `min` to `max`; a table without rows has none.

@@ -5,6 +5,7 @@
 //! whose values do not fit 32 bits takes more bits for the value and fewer for the index. The host looks at the words where it waits anyway: at read-backs and synchronisations. On the CPU the
 //! operation itself looks, right after its launches.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use cuda_std::GlobalMut;
@@ -33,6 +34,8 @@ pub(crate) struct Check {
     max: i64,
     /// Bits of the value.
     bits: u32,
+    /// Whether the tensor's values have more, so that the word's may be clipped to these.
+    wider: bool,
     /// Whether the word is of blocks that gave up waiting: a step and a block.
     waits: bool,
 }
@@ -42,13 +45,15 @@ impl Check {
         if word == NONE {
             return Ok(());
         }
-        let Check { op, arg, min, max, bits, waits } = *self;
+        let Check { op, arg, min, max, bits, wider, waits } = *self;
         if waits {
             return Err(Error::Stalled { op, step: word >> bits, block: word & ((1 << bits) - 1) });
         }
         let above = u64::BITS - bits;
         let got = (word << above) as i64 >> above; // with the value's sign
-        Err(Error::Value { op, arg, index: word >> bits, min, max, got })
+        let furthest = i64::MAX >> above;
+        let clipped = wider && (got == furthest || got == !furthest);
+        Err(Error::Value { op, arg, index: word >> bits, min, max, got, clipped })
     }
 }
 
@@ -75,24 +80,25 @@ impl Device {
         min: i64,
         max: i64,
     ) -> Result<ValueSlot> {
-        self.wide_value_slot(op, arg, min, max, 32)
+        self.clipped_value_slot(op, arg, min..=max, 32, false)
     }
 
-    /// As [`Device::value_slot`], for kernels that record values of so many bits.
-    pub(crate) fn wide_value_slot(
+    /// As [`Device::value_slot`], for kernels that record values of so many bits, clipped to these where they have more.
+    pub(crate) fn clipped_value_slot(
         &self,
         op: &'static str,
         arg: &'static str,
-        min: i64,
-        max: i64,
+        allowed: RangeInclusive<i64>,
         bits: u32,
+        wider: bool,
     ) -> Result<ValueSlot> {
-        self.slot(Check { op, arg, min, max, bits, waits: false })
+        let (min, max) = allowed.into_inner();
+        self.slot(Check { op, arg, min, max, bits, wider, waits: false })
     }
 
     /// A word for the first step, and the lowest block of it, that gave up waiting for other blocks of its launch: `step << 32 | block`.
     pub(crate) fn wait_slot(&self, op: &'static str) -> Result<ValueSlot> {
-        self.slot(Check { op, arg: "exchange", min: 0, max: 0, bits: 32, waits: true })
+        self.slot(Check { op, arg: "exchange", min: 0, max: 0, bits: 32, wider: false, waits: true })
     }
 
     fn slot(&self, check: Check) -> Result<ValueSlot> {
@@ -184,8 +190,14 @@ mod tests {
 
     #[test]
     fn a_word_has_as_many_bits_for_the_value_as_were_asked_for() {
-        for (value, want) in [(u64::from(u32::MAX), "4294967295"), (0x1_ffff_fffd, "-3")] {
-            let slot = Device::cpu().wide_value_slot("embedding", "tokens", 0, 9, 33).unwrap();
+        for (value, wider, want) in [
+            (u64::from(u32::MAX), false, "4294967295"),
+            (u64::from(u32::MAX), true, "4294967295 or more"),
+            (u64::from(u32::MAX) - 1, true, "4294967294"),
+            (0x1_ffff_fffd, true, "-3"),
+            (0x1_0000_0000, true, "-4294967296 or less"),
+        ] {
+            let slot = Device::cpu().clipped_value_slot("embedding", "tokens", 0..=9, 33, wider).unwrap();
             if let Place::Cpu(memory, _) = &slot.0 {
                 memory.write(0, &(((1 << 31) - 2) << 33 | value).to_ne_bytes());
             }

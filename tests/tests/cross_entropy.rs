@@ -177,6 +177,8 @@ on_each_device! {
         for (target, want) in [
             (Tensor::from_slice(device, &[3], &[0i32, 4, -1])?, "`target[1]` must be in 0..=3, got 4"),
             (Tensor::from_slice(device, &[3], &[0i64, 3, -1])?, "`target[2]` must be in 0..=3, got -1"),
+            (Tensor::from_slice(device, &[3], &[0i64, i64::MAX, 1])?, "`target[1]` must be in 0..=3, got 2147483647 or more"),
+            (Tensor::from_slice(device, &[3], &[i64::MIN, 0, 1])?, "`target[0]` must be in 0..=3, got -2147483648 or less"),
         ] {
             let done = ops::cross_entropy(&x, &target, &CrossEntropy::default());
             let error = done.and_then(|loss| loss.to_vec::<f32>()).expect_err("a class too many");

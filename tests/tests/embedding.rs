@@ -195,8 +195,8 @@ on_each_device! {
             (DType::I32, &[0, 4, 5, -1], "embedding: `tokens[2]` must be in 0..=4, got 5"),
             (DType::I32, &[0, -7, 5, 1], "embedding: `tokens[1]` must be in 0..=4, got -7"),
             (DType::U32, &[4_294_967_295, 0, 0, 0], "embedding: `tokens[0]` must be in 0..=4, got 4294967295"),
-            (DType::I64, &[1, 2, 3, i64::MIN], "embedding: `tokens[3]` must be in 0..=4, got -4294967296"),
-            (DType::I64, &[1, 2, 1 << 32, 9], "embedding: `tokens[2]` must be in 0..=4, got 4294967295"),
+            (DType::I64, &[1, 2, 3, i64::MIN], "embedding: `tokens[3]` must be in 0..=4, got -4294967296 or less"),
+            (DType::I64, &[1, 2, 1 << 32, 9], "embedding: `tokens[2]` must be in 0..=4, got 4294967295 or more"),
             (DType::I64, &[1, 2, 3, 5], "embedding: `tokens[3]` must be in 0..=4, got 5"),
         ];
         for (token_type, ids, want) in cases {

@@ -57,9 +57,10 @@ impl Packed {
         let (device, count, total) = (x.device(), self.sequences + 1, self.total as i64);
         let cu_seqlens = cu_seqlens.adopted(device, op, "cu_seqlens")?;
         let starts = Tensor::uninit(device, DType::U32, &[count])?;
-        let slot = |arg, min, max| device.wide_value_slot(op, arg, min, max, FAULT_BITS);
-        let (first, last) = (slot("cu_seqlens", 0, 0)?, slot("cu_seqlens", total, total)?);
-        let lengths = slot("lengths by cu_seqlens", 0, self.most as i64)?;
+        let wider = self.dtype == DType::I64;
+        let slot = |arg, allowed| device.clipped_value_slot(op, arg, allowed, FAULT_BITS, wider);
+        let (first, last) = (slot("cu_seqlens", 0..=0)?, slot("cu_seqlens", total..=total)?);
+        let lengths = slot("lengths by cu_seqlens", 0..=self.most as i64)?;
         let values = Tokens {
             sequence: 0,
             step: self.stride as i64,

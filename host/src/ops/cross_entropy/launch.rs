@@ -106,7 +106,8 @@ where
             &kernels::cross_entropy_strided::kernels::<T>()[0]
         }
     };
-    let slot = device.wide_value_slot(problem.op, "target", 0, problem.rows.cols as i64 - 1, FAULT_BITS)?;
+    let (classes, wider) = (0..=problem.rows.cols as i64 - 1, problem.wide_targets);
+    let slot = device.clipped_value_slot(problem.op, "target", classes, FAULT_BITS, wider)?;
     let params = params_of_all::<T>(&problem.rows, plan);
     let args = (
         x.view::<T>()?,

@@ -199,7 +199,8 @@ pub fn token_params(problem: &Problem) -> Tokens {
 
 /// A word for the first token that has no row.
 pub fn token_slot(op: &'static str, problem: &Problem, device: &Device) -> Result<ValueSlot> {
-    device.wide_value_slot(op, "tokens", 0, problem.vocabulary as i64 - 1, FAULT_BITS)
+    let (rows, wider) = (0..=problem.vocabulary as i64 - 1, problem.token_dtype == DType::I64);
+    device.clipped_value_slot(op, "tokens", rows, FAULT_BITS, wider)
 }
 
 /// The type of tokens or boundaries, for a kernel.

@@ -148,7 +148,15 @@ fn check_positions(op: &'static str, steps: usize, offset: usize, rows: usize) -
         return Ok(());
     }
     let got = i64::try_from(offset).unwrap_or(i64::MAX).saturating_add(index as i64);
-    Err(Error::Value { op, arg: "positions", index: index as u64, min: 0, max: rows as i64 - 1, got })
+    Err(Error::Value {
+        op,
+        arg: "positions",
+        index: index as u64,
+        min: 0,
+        max: rows as i64 - 1,
+        got,
+        clipped: false,
+    })
 }
 
 fn limit(op: &'static str, what: &'static str, got: usize) -> Result<()> {

@@ -209,6 +209,7 @@ fn check_bounds_of_nothing(problem: &Problem, parameters: &MaskedSoftmax) -> Res
                 min: 0,
                 max: 0,
                 got: i64::from(got),
+                clipped: false,
             });
         }
     }
