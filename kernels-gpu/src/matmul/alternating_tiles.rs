@@ -16,8 +16,8 @@
 
 use super::Product;
 use super::consumer::{Finisher, GROUP_ROWS, ROOM_BYTES, To, WARPS};
-use super::epilogue::Tensors;
 use super::feed::Feed;
+use super::finish::Tensors;
 use super::part::{LINE_BYTES, Part, multiply};
 use super::ring::barrier_bytes;
 use cuda_std::prelude::*;

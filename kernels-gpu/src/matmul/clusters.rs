@@ -10,35 +10,29 @@
 //!
 //! | kernel | operands | fetched by |
 //! | --- | --- | --- |
-//! | [`clustered()`](fn@clustered) | as [`pipelined()`](fn@super::pipelined) | the accelerator |
-//! | [`loose()`](fn@loose) | terms or lines are neighbours in memory, at any alignment | threads, four bytes or twice two at a time |
+//! | [`clustered()`](fn@super::clustered) | as [`pipelined()`](fn@super::pipelined) | the accelerator |
+//! | [`loose()`](fn@super::loose) | terms or lines are neighbours in memory, at any alignment | threads, four bytes or twice two at a time |
 //!
 //! Launch: 1-D grid of a cluster for each of the total of [`Blocks`](super::Blocks), of which the cluster's blocks are the splits: 1, 2, 4 or 8;
 //! [`clustered_shared_bytes`] of dynamic shared memory. It may be early.
 
-use super::epilogue::{Finish, PACK, Tensors};
+use super::Product;
+use super::finish::{Finish, PACK};
 use super::part::{PIPELINED_DEPTH, Part, multiply};
 use super::piped_tiles::PIPELINED_ROWS as ROWS;
 use super::place::Place;
-use super::{Matrix, Product};
 use crate::inbox::Inbox;
-use cuda_std::bits;
 use cuda_std::dependent;
 use cuda_std::prelude::*;
 use cuda_std::ring::{Ring, Turn};
 use cuda_std::tile::{self, Tile};
-use cuda_std::tma::{self, TensorMap};
+use cuda_std::tma;
 use cuda_std::warpgroup::{self, WarpgroupHalf};
 
 /// Most blocks of a cluster.
 pub const CLUSTERED_MOST: u32 = 8;
 /// Warps of a warpgroup.
-const WARPS: u32 = 4;
-/// Warps of [`loose()`](fn@loose) that fetch, and rows of a box that each of them takes.
-const FETCHERS: u32 = 4;
-const ROWS_OF_FETCHER: usize = (ROWS / FETCHERS) as usize;
-/// Numbers of a row of a box: two for each lane.
-const BOX: u32 = 64;
+pub(super) const WARPS: u32 = 4;
 /// Elements of padding behind a row of sums: four rows of a fragment fall on different banks.
 const PAD: u32 = 8;
 
@@ -66,14 +60,14 @@ pub const fn clustered_shared_bytes(rows: u32, cols: u32, stages: u32) -> u32 {
 /// What a block has in shared memory: stages, and then in their place the sums of its part in rows of the columns and
 /// [`PAD`]; and barriers.
 #[derive(Clone, Copy)]
-struct Room<const STAGES: usize, const A_K: usize, const B_K: usize> {
-    part_a: Part<A_K>,
-    part_b: Part<B_K>,
+pub(super) struct Room<const STAGES: usize, const A_K: usize, const B_K: usize> {
+    pub part_a: Part<A_K>,
+    pub part_b: Part<B_K>,
     inbox: Inbox,
     /// Blocks of the cluster, and rows that each of them finishes.
     size: u32,
     share: u32,
-    ring: Ring<STAGES>,
+    pub ring: Ring<STAGES>,
 }
 
 impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, B_K> {
@@ -83,7 +77,14 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
     /// # Safety
     /// The launch has the memory. All threads call, and a barrier follows.
     #[inline(always)]
-    unsafe fn new(rows: u32, cols: u32, p: &Product, share: u32, fillers: u32, more: impl FnOnce()) -> Self {
+    pub unsafe fn new(
+        rows: u32,
+        cols: u32,
+        p: &Product,
+        share: u32,
+        fillers: u32,
+        more: impl FnOnce(),
+    ) -> Self {
         let (part_a, part_b) = (Part::new(rows, p.a), Part::new(cols, p.b));
         // SAFETY: the caller's contract.
         unsafe {
@@ -101,7 +102,7 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
     }
 
     #[inline(always)]
-    const fn stage_bytes(self) -> u32 {
+    pub const fn stage_bytes(self) -> u32 {
         self.part_a.bytes() + self.part_b.bytes()
     }
 
@@ -109,7 +110,7 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
     /// The launch gives as much.
     #[inline(always)]
     #[track_caller]
-    unsafe fn tiles<T: Half>(self, stage: u32) -> (Tile<T>, Tile<T>) {
+    pub unsafe fn tiles<T: Half>(self, stage: u32) -> (Tile<T>, Tile<T>) {
         let offset = stage * self.stage_bytes();
         // SAFETY: the caller's contract.
         unsafe { (self.part_a.tile(offset), self.part_b.tile(offset + self.part_a.bytes())) }
@@ -120,7 +121,7 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
     /// # Safety
     /// The first warps call, as many as multiply; others fill as many stages, each when it is empty.
     #[inline(always)]
-    unsafe fn multiply<T: WarpgroupHalf, const SUMS: usize>(self, turns: u32) {
+    pub unsafe fn multiply<T: WarpgroupHalf, const SUMS: usize>(self, turns: u32) {
         // Known to be the same in all lanes.
         let (lane, warp) = (warp::lane_id(), warp::warp_shuffle_idx(u32::MAX, warp::warp_id(), 0, 32).0);
         let mut turn = Turn::<STAGES>::first();
@@ -232,7 +233,7 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
     /// # Safety
     /// All threads of all blocks of the cluster call. The rest is as [`Finish::pack`].
     #[inline(always)]
-    unsafe fn finish<T: Half, const SUMS: usize>(
+    pub unsafe fn finish<T: Half, const SUMS: usize>(
         self,
         finish: Finish<T>,
         (first_row, first_col): (u32, u32),
@@ -281,7 +282,7 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
 
 /// Rows that each block of the cluster finishes, of the tile of `rows` from `first_row` on, as far as the result has them.
 #[inline(always)]
-fn share_of(rows: u32, first_row: u32, p: &Product) -> u32 {
+pub(super) fn share_of(rows: u32, first_row: u32, p: &Product) -> u32 {
     let (left, size) = (p.epilogue.m - first_row, cluster::size());
     // Sizes are powers of two.
     ((if left < rows { left } else { rows }) + size - 1) >> size.trailing_zeros()
@@ -289,7 +290,7 @@ fn share_of(rows: u32, first_row: u32, p: &Product) -> u32 {
 
 /// The block's tile and its part of the terms, from where on and how many stages.
 #[inline(always)]
-fn part_of(p: &Product) -> (Place, u32, u32) {
+pub(super) fn part_of(p: &Product) -> (Place, u32, u32) {
     let place = p.blocks.at(cluster::index());
     let (k, end) = p.terms(cluster::rank());
     (place, k, (end - k).div_ceil(PIPELINED_DEPTH))
@@ -297,7 +298,7 @@ fn part_of(p: &Product) -> (Place, u32, u32) {
 
 /// Waits for the block's barriers, and for what came before this launch.
 #[inline(always)]
-fn begin() {
+pub(super) fn begin() {
     thread::sync_threads();
     if cluster::size() > 1 {
         // Barriers are known to the cluster by their own fence.
@@ -306,241 +307,4 @@ fn begin() {
     }
     dependent::wait();
     dependent::allow_next();
-}
-
-/// Multiplies. `A_K` and `B_K` are 1 where the operand's columns are neighbours in memory, 0 where its rows are.
-///
-/// # Safety
-/// The tensors have the matrices of `p`, and so do the maps, with the boxes of this instance; the grid is as the module says, with
-/// its shared memory.
-#[kernel(
-    family = "matmul_hopper",
-    requires = "sm_90a",
-    types = [f16, bf16],
-    instances = [
-        { CONSUMERS: 1, SUMS: 32, STAGES: 6, A_K: 1, B_K: 1; threads: 256, min_blocks: 2 },
-        { CONSUMERS: 1, SUMS: 32, STAGES: 6, A_K: 1, B_K: 0; threads: 256, min_blocks: 2 },
-        { CONSUMERS: 1, SUMS: 32, STAGES: 6, A_K: 0, B_K: 1; threads: 256, min_blocks: 2 },
-        { CONSUMERS: 1, SUMS: 32, STAGES: 6, A_K: 0, B_K: 0; threads: 256, min_blocks: 2 },
-        { CONSUMERS: 2, SUMS: 32, STAGES: 8, A_K: 1, B_K: 1; threads: 384, min_blocks: 1 },
-        { CONSUMERS: 2, SUMS: 32, STAGES: 8, A_K: 1, B_K: 0; threads: 384, min_blocks: 1 },
-        { CONSUMERS: 2, SUMS: 32, STAGES: 8, A_K: 0, B_K: 1; threads: 384, min_blocks: 1 },
-        { CONSUMERS: 2, SUMS: 32, STAGES: 8, A_K: 0, B_K: 0; threads: 384, min_blocks: 1 },
-        { CONSUMERS: 2, SUMS: 64, STAGES: 5, A_K: 1, B_K: 1; threads: 384, min_blocks: 1 },
-        { CONSUMERS: 2, SUMS: 64, STAGES: 5, A_K: 1, B_K: 0; threads: 384, min_blocks: 1 },
-        { CONSUMERS: 2, SUMS: 64, STAGES: 5, A_K: 0, B_K: 1; threads: 384, min_blocks: 1 },
-        { CONSUMERS: 2, SUMS: 64, STAGES: 5, A_K: 0, B_K: 0; threads: 384, min_blocks: 1 },
-    ],
-)]
-#[allow(clippy::too_many_arguments)]
-pub unsafe fn clustered<
-    T: WarpgroupHalf,
-    const CONSUMERS: usize,
-    const SUMS: usize,
-    const STAGES: usize,
-    const A_K: usize,
-    const B_K: usize,
->(
-    map_a: TensorMap,
-    map_b: TensorMap,
-    _map_out: TensorMap,
-    _map_beside: TensorMap,
-    b: Global<T>,
-    bias: Global<T>,
-    addend: Global<T>,
-    aux: GlobalMut<T>,
-    out: GlobalMut<T>,
-    p: Product,
-) {
-    let (rows, cols, warps) = (CONSUMERS as u32 * ROWS, 2 * SUMS as u32, CONSUMERS as u32 * WARPS);
-    // SAFETY: the caller's contract. A stage is written between the ends of a phase of *empty* and of *full*.
-    unsafe {
-        if p.is_nothing() {
-            return;
-        }
-        let prefetch = || {
-            map_a.prefetch();
-            map_b.prefetch();
-        };
-        let (place, mut k, turns) = part_of(&p);
-        let (first_row, first_col) = (place.tile_row * rows, place.tile_col * cols);
-        let room = Room::<STAGES, A_K, B_K>::new(rows, cols, &p, share_of(rows, first_row, &p), 1, prefetch);
-        room.part_b.ask(p.asks != 0, b, p.b, (first_col, p.epilogue.n), p.terms(cluster::rank()), place);
-        begin();
-        if warp::warp_id() >= warps {
-            if thread::thread_idx_x() == warps * 32 {
-                let mut turn = Turn::<STAGES>::first();
-                let mut left = turns;
-                while left > 0 {
-                    // At first the phase before the first one is over.
-                    let full = room.ring.full(turn.stage());
-                    room.ring.empty(turn.stage()).wait(turn.parity() ^ 1);
-                    full.arrive_expecting(room.stage_bytes());
-                    let (tile_a, tile_b) = room.tiles::<T>(turn.stage());
-                    room.part_a.load(map_a, tile_a, first_row, k, place, full);
-                    room.part_b.load(map_b, tile_b, first_col, k, place, full);
-                    turn = turn.next();
-                    k += PIPELINED_DEPTH;
-                    left -= 1;
-                }
-            }
-            warp::sync_warp(u32::MAX);
-        } else {
-            room.multiply::<T, SUMS>(turns);
-        }
-        let finish = Finish::new(Tensors { bias, addend, aux, out }, &p.epilogue, place);
-        room.finish::<T, SUMS>(finish, (first_row, first_col), (warps + WARPS) * 32);
-    }
-}
-
-/// An operand that a warp of [`loose()`](fn@loose) fetches: `rows` rows, `step` elements apart, of `cols` neighbours.
-#[derive(Clone, Copy)]
-struct Source<T, const ALONG_K: usize> {
-    of: Global<T>,
-    step: i64,
-    rows: u32,
-    cols: u32,
-    /// Whether the rows that this warp takes of a box start at multiples of four bytes: each takes every fourth row, so
-    /// that they are alike.
-    even: bool,
-}
-
-impl<T: Half, const ALONG_K: usize> Source<T, ALONG_K> {
-    /// `lines` lines of `terms` terms.
-    #[inline(always)]
-    fn new(of: Global<T>, matrix: Matrix, (lines, terms): (u32, u32), fetcher: u32) -> Self {
-        let (step, rows, cols) =
-            if const { ALONG_K == 1 } { (matrix.row, lines, terms) } else { (matrix.col, terms, lines) };
-        let even = (of.address() / 2 + (step as u64).wrapping_mul(fetcher as u64)).is_multiple_of(2);
-        Source { of, step, rows, cols, even }
-    }
-
-    /// A lane's pairs of the warp's rows of the box from line `line` and term `term` on, both multiples of 64.
-    ///
-    /// # Safety
-    /// The elements are there.
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn fetch(self, line: u32, term: u32, fetcher: u32) -> [u32; ROWS_OF_FETCHER] {
-        let (first_row, first_col) = if const { ALONG_K == 1 } { (line, term) } else { (term, line) };
-        // What is compared in each stage anew, and the address that goes on from row to row, take no registers during the
-        // others; hence a zero of which the compiler does not know that it is one.
-        let zero = bits::opaque(term).wrapping_sub(term);
-        let (row, col) = (first_row + fetcher, first_col + warp::lane_id() * 2 + zero);
-        let rows = self.rows.saturating_sub(row);
-        let of = |when: bool| if when { rows } else { 0 };
-        // Up to which row there are both numbers at four bytes, the left one by itself, the right one.
-        let both = of(self.even && col + 1 < self.cols);
-        let left = of(col < self.cols && !(self.even && col + 1 < self.cols));
-        let right = of(col + 1 < self.cols && !self.even);
-        let mut at = bits::opaque_64((row as i64 * self.step + col as i64) as u64);
-        let mut words = [0; ROWS_OF_FETCHER];
-        for i in 0..ROWS_OF_FETCHER {
-            let row = i as u32 * FETCHERS;
-            // SAFETY: within the rows; four bytes at once where they are aligned.
-            words[i] = unsafe {
-                let both = self.of.get_4_if(row < both, at as usize, 0);
-                let left = self.of.get_bits_if(row < left, at as usize, 0);
-                let right = self.of.get_bits_if(row < right, at as usize + 1, 0);
-                both | left | right << 16
-            };
-            at = bits::opaque_64(at.wrapping_add((self.step * FETCHERS as i64) as u64));
-        }
-        words
-    }
-}
-
-/// Writes what [`Source::fetch`] gave for box `number` of a tile.
-///
-/// # Safety
-/// The box is there and may be overwritten.
-#[inline(always)]
-#[track_caller]
-unsafe fn put<T: Half>(tile: Tile<T>, offset: u32, fetcher: u32, words: [u32; ROWS_OF_FETCHER]) {
-    let lane = warp::lane_id();
-    // SAFETY: the caller's contract.
-    unsafe {
-        let box_words = Shared::<u32>::dynamic(offset, BOX * BOX / 2);
-        for i in 0..ROWS_OF_FETCHER {
-            let place = tile.place(fetcher + i as u32 * FETCHERS, lane / 4);
-            box_words.set(place / 2 + lane % 4, words[i]);
-        }
-    }
-}
-
-/// Multiplies. `A_K` and `B_K` are 1 where the operand's columns are neighbours in memory, 0 where its rows are.
-///
-/// # Safety
-/// The tensors have the matrices of `p`; the grid is as the module says, with its shared memory.
-#[kernel(
-    family = "matmul_hopper",
-    requires = "sm_90a",
-    types = [f16, bf16],
-    instances = [
-        { SUMS: 32, STAGES: 5, A_K: 1, B_K: 1; threads: 256, min_blocks: 2 },
-        { SUMS: 32, STAGES: 5, A_K: 1, B_K: 0; threads: 256, min_blocks: 2 },
-        { SUMS: 32, STAGES: 5, A_K: 0, B_K: 1; threads: 256, min_blocks: 2 },
-        { SUMS: 32, STAGES: 5, A_K: 0, B_K: 0; threads: 256, min_blocks: 2 },
-    ],
-)]
-#[allow(clippy::too_many_arguments)]
-pub unsafe fn loose<
-    T: WarpgroupHalf,
-    const SUMS: usize,
-    const STAGES: usize,
-    const A_K: usize,
-    const B_K: usize,
->(
-    a: Global<T>,
-    b: Global<T>,
-    bias: Global<T>,
-    addend: Global<T>,
-    aux: GlobalMut<T>,
-    out: GlobalMut<T>,
-    p: Product,
-) {
-    let cols = 2 * SUMS as u32;
-    const { assert!(2 * SUMS as u32 == BOX) };
-    // SAFETY: as above; a stage is full when all warps that fetch have made what they wrote visible, and arrived.
-    unsafe {
-        if p.is_nothing() {
-            return;
-        }
-        let (place, k, turns) = part_of(&p);
-        let (first_row, first_col) = (place.tile_row * ROWS, place.tile_col * cols);
-        let room =
-            Room::<STAGES, A_K, B_K>::new(ROWS, cols, &p, share_of(ROWS, first_row, &p), FETCHERS, || ());
-        begin();
-        if warp::warp_id() >= WARPS {
-            let (fetcher, lane) = (warp::warp_id() - WARPS, warp::lane_id());
-            let (m, n) = (p.epilogue.m, p.epilogue.n);
-            let of_a = Source::<T, A_K>::new(a.offset(place.of(p.a)), p.a, (m, p.k), fetcher);
-            let of_b = Source::<T, B_K>::new(b.offset(place.of(p.b)), p.b, (n, p.k), fetcher);
-            let mut turn = Turn::<STAGES>::first();
-            let (mut held_a, mut held_b) =
-                (of_a.fetch(first_row, k, fetcher), of_b.fetch(first_col, k, fetcher));
-            let mut done = 0;
-            while done < turns {
-                done += 1;
-                // Those of the next stage come while these are written; beyond the terms there are none.
-                let ahead = k + done * PIPELINED_DEPTH;
-                let next = (of_a.fetch(first_row, ahead, fetcher), of_b.fetch(first_col, ahead, fetcher));
-                room.ring.empty(turn.stage()).wait(turn.parity() ^ 1);
-                let (tile_a, tile_b) = room.tiles::<T>(turn.stage());
-                let offset = turn.stage() * room.stage_bytes();
-                put(tile_a, offset, fetcher, held_a);
-                put(tile_b, offset + room.part_a.bytes(), fetcher, held_b);
-                tma::fence_writes();
-                warp::sync_warp(u32::MAX);
-                room.ring.full(turn.stage()).arrive_if(lane == 0);
-                (held_a, held_b) = next;
-                turn = turn.next();
-            }
-            warp::sync_warp(u32::MAX);
-        } else {
-            room.multiply::<T, SUMS>(turns);
-        }
-        let finish = Finish::new(Tensors { bias, addend, aux, out }, &p.epilogue, place);
-        room.finish::<T, SUMS>(finish, (first_row, first_col), (WARPS + FETCHERS) * 32);
-    }
 }

@@ -6,7 +6,9 @@
 //! which go on during the next tile's products, and those of which there can be no map by threads (`scatter.rs`); tried instead for all: packs of
 //! rows written by each warp, without waiting for the others, which took 1 to 5 % longer.
 
-use super::epilogue::{Activation, Epilogue, Finish, PACK, Tensors, activation, flag};
+use super::activations::Activation;
+use super::epilogue::{Epilogue, activation, flag};
+use super::finish::{Finish, PACK, Tensors};
 use super::place::Place;
 use super::ring::Ring;
 use cuda_std::bits;

@@ -4,7 +4,8 @@
 //! Each warp by itself, by way of its room in shared memory. Plain results leave by copies of the accelerator, which go on during the next
 //! tile's products; others go by the epilogue that all kernels share.
 
-use super::epilogue::{Epilogue, Finish, activation, flag};
+use super::epilogue::{Epilogue, activation, flag};
+use super::finish::Finish;
 use super::place::Place;
 use cuda_std::bits;
 use cuda_std::float::{fma, max_nan};

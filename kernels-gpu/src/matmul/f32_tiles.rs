@@ -7,7 +7,7 @@
 //!
 //! Launch: 1-D grid of [`Blocks`](super::Blocks), [`f32_shared_bytes`] of dynamic shared memory.
 
-use super::epilogue::{Finish, Tensors};
+use super::finish::{Finish, Tensors};
 use super::{Matrix, Product};
 use cuda_std::float::fma;
 use cuda_std::prelude::*;

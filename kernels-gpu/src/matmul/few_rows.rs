@@ -17,7 +17,7 @@
 //! Floor: b once at the copy rate.
 
 use super::Product;
-use super::epilogue::{Finish, Tensors};
+use super::finish::{Finish, Tensors};
 use cuda_std::dependent;
 use cuda_std::prelude::*;
 

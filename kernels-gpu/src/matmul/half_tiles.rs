@@ -8,7 +8,7 @@
 //! Launch: 1-D grid of [`Blocks`](super::Blocks), [`shared_bytes`] of dynamic shared memory.
 
 use super::Product;
-use super::epilogue::{Finish, Tensors};
+use super::finish::{Finish, Tensors};
 use super::side::Side;
 use cuda_std::prelude::*;
 

@@ -33,10 +33,13 @@
 // Each family uses a part of what both share.
 #![cfg_attr(not(all(feature = "matmul", feature = "matmul_hopper")), allow(dead_code))]
 
+mod activations;
 #[cfg(feature = "matmul")]
 mod alignment;
 #[cfg(feature = "matmul_hopper")]
 mod alternating_tiles;
+#[cfg(feature = "matmul_hopper")]
+mod clustered_tiles;
 #[cfg(feature = "matmul_hopper")]
 mod clusters;
 #[cfg(feature = "matmul_hopper")]
@@ -50,8 +53,11 @@ mod f32_tiles;
 mod feed;
 #[cfg(feature = "matmul")]
 mod few_rows;
+mod finish;
 #[cfg(feature = "matmul")]
 mod half_tiles;
+#[cfg(feature = "matmul_hopper")]
+mod loose_tiles;
 #[cfg(feature = "matmul_hopper")]
 mod part;
 #[cfg(feature = "matmul_hopper")]
@@ -91,7 +97,9 @@ pub use alignment::*;
 #[cfg(feature = "matmul_hopper")]
 pub use alternating_tiles::*;
 #[cfg(feature = "matmul_hopper")]
-pub use clusters::*;
+pub use clustered_tiles::*;
+#[cfg(feature = "matmul_hopper")]
+pub use clusters::{CLUSTERED_MOST, clustered_shared_bytes};
 #[cfg(feature = "matmul_hopper")]
 pub use consumer::MOST_SCATTERED;
 pub use epilogue::{Epilogue, Heads, activation, flag};
@@ -103,6 +111,8 @@ pub use f32_tiles::*;
 pub use few_rows::*;
 #[cfg(feature = "matmul")]
 pub use half_tiles::*;
+#[cfg(feature = "matmul_hopper")]
+pub use loose_tiles::*;
 #[cfg(feature = "matmul_hopper")]
 pub use part::{PIPELINED_DEPTH, PIPELINED_LINES, TF32_DEPTH};
 #[cfg(feature = "matmul_hopper")]

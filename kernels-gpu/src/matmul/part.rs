@@ -7,7 +7,7 @@ use cuda_std::tma::TensorMap;
 use cuda_std::warpgroup::{self, Operand, WarpgroupHalf};
 
 use super::Matrix;
-use super::epilogue::PACK;
+use super::finish::PACK;
 use super::place::Place;
 
 /// Terms of a stage.

@@ -21,8 +21,9 @@
 //! Source: Ootomo, Yokota: Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak performance, 2022. Scales by rows and
 //! what is done about faint numbers are ours.
 
-use super::epilogue::{Finish, Tensors, flag};
+use super::epilogue::flag;
 use super::f32_consumer::{ROOM_BYTES, ROWS_OF_WARP, WARPS, WarpFinisher};
+use super::finish::{Finish, Tensors};
 use super::part::{PIPELINED_DEPTH, Part, multiply};
 use super::parts::{MAGNIFIED, PARTS};
 use super::piped_tiles::PIPELINED_ROWS as ROWS;

@@ -24,8 +24,9 @@
 
 use super::Product;
 use super::consumer::{CHUNK, Finisher, GROUP_ROWS, ROOM_BYTES, To, WARPS};
-use super::epilogue::{Epilogue, Finish, Tensors, flag};
+use super::epilogue::{Epilogue, flag};
 use super::feed::Feed;
+use super::finish::{Finish, Tensors};
 use super::part::{PIPELINED_DEPTH, Part, multiply};
 use super::ring::barrier_bytes;
 use cuda_std::prelude::*;

@@ -2,7 +2,7 @@
 //! rows that begin anywhere, in words.
 
 use super::consumer::{CHUNK_BYTES, Finisher, GROUP_ROWS, PACKS, ROWS, ROWS_AT_A_TIME, WARPS};
-use super::epilogue::{Finish, PACK};
+use super::finish::{Finish, PACK};
 use cuda_std::bits;
 use cuda_std::prelude::*;
 use cuda_std::tile::Tile;

@@ -7,7 +7,8 @@
 //!
 //! Floor: dy and pre read and d written once, at the copy rate.
 
-use super::epilogue::{Activation, PACK, pack, unpack};
+use super::activations::Activation;
+use super::finish::{PACK, pack, unpack};
 use cuda_std::divide::Divisor;
 use cuda_std::plain_parameter;
 use cuda_std::prelude::*;

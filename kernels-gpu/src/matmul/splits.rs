@@ -8,7 +8,8 @@
 //! Floor: the partial sums, which lie in L2.
 
 use super::Matrix;
-use super::epilogue::{Epilogue, Finish, PACK, Tensors};
+use super::epilogue::Epilogue;
+use super::finish::{Finish, PACK, Tensors};
 use super::place::Blocks;
 use cuda_std::divide::Divisor;
 use cuda_std::plain_parameter;

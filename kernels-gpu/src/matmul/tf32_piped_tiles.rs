@@ -13,9 +13,10 @@
 //! [`tf32_pipelined_shared_bytes`] of dynamic shared memory. It may be early.
 
 use super::Product;
-use super::epilogue::{Finish, Tensors, flag};
+use super::epilogue::flag;
 use super::f32_consumer::{ROOM_BYTES, ROWS_OF_WARP, WARPS, WarpFinisher};
 use super::feed::Feed;
+use super::finish::{Finish, Tensors};
 use super::part::{LINE_BYTES, Part, TF32_DEPTH};
 use super::piped_tiles::PIPELINED_ROWS as ROWS;
 use super::ring::{Ring, barrier_bytes};

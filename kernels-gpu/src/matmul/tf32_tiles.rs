@@ -21,7 +21,7 @@
 //! Source: NVIDIA's CUTLASS (3xTF32), as a technique.
 
 use super::Product;
-use super::epilogue::{Finish, Tensors};
+use super::finish::{Finish, Tensors};
 use super::half_tiles::wait_for_oldest;
 use super::tf32_side::{F32Side, elements};
 use cuda_std::float::fma;

@@ -11,7 +11,7 @@
 //! shared memory: nothing else is turned back.
 
 use super::Product;
-use super::epilogue::Tensors;
+use super::finish::Tensors;
 use super::piped_tiles::{pipelined_shared_bytes, stay};
 use cuda_std::prelude::*;
 use cuda_std::tma::TensorMap;

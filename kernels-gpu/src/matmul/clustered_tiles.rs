@@ -1,0 +1,96 @@
+//! [`clustered()`](fn@clustered): small tiles of what the accelerator can fetch; [`clusters`](super::clusters) tells the rest.
+
+use super::Product;
+use super::clusters::{Room, WARPS, begin, part_of, share_of};
+use super::finish::{Finish, Tensors};
+use super::part::PIPELINED_DEPTH;
+use super::piped_tiles::PIPELINED_ROWS as ROWS;
+use cuda_std::prelude::*;
+use cuda_std::ring::Turn;
+use cuda_std::tma::TensorMap;
+use cuda_std::warpgroup::WarpgroupHalf;
+
+/// Multiplies. `A_K` and `B_K` are 1 where the operand's columns are neighbours in memory, 0 where its rows are.
+///
+/// # Safety
+/// The tensors have the matrices of `p`, and so do the maps, with the boxes of this instance; the grid is as the module says, with
+/// its shared memory.
+#[kernel(
+    family = "matmul_hopper",
+    requires = "sm_90a",
+    types = [f16, bf16],
+    instances = [
+        { CONSUMERS: 1, SUMS: 32, STAGES: 6, A_K: 1, B_K: 1; threads: 256, min_blocks: 2 },
+        { CONSUMERS: 1, SUMS: 32, STAGES: 6, A_K: 1, B_K: 0; threads: 256, min_blocks: 2 },
+        { CONSUMERS: 1, SUMS: 32, STAGES: 6, A_K: 0, B_K: 1; threads: 256, min_blocks: 2 },
+        { CONSUMERS: 1, SUMS: 32, STAGES: 6, A_K: 0, B_K: 0; threads: 256, min_blocks: 2 },
+        { CONSUMERS: 2, SUMS: 32, STAGES: 8, A_K: 1, B_K: 1; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 32, STAGES: 8, A_K: 1, B_K: 0; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 32, STAGES: 8, A_K: 0, B_K: 1; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 32, STAGES: 8, A_K: 0, B_K: 0; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 64, STAGES: 5, A_K: 1, B_K: 1; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 64, STAGES: 5, A_K: 1, B_K: 0; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 64, STAGES: 5, A_K: 0, B_K: 1; threads: 384, min_blocks: 1 },
+        { CONSUMERS: 2, SUMS: 64, STAGES: 5, A_K: 0, B_K: 0; threads: 384, min_blocks: 1 },
+    ],
+)]
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn clustered<
+    T: WarpgroupHalf,
+    const CONSUMERS: usize,
+    const SUMS: usize,
+    const STAGES: usize,
+    const A_K: usize,
+    const B_K: usize,
+>(
+    map_a: TensorMap,
+    map_b: TensorMap,
+    _map_out: TensorMap,
+    _map_beside: TensorMap,
+    b: Global<T>,
+    bias: Global<T>,
+    addend: Global<T>,
+    aux: GlobalMut<T>,
+    out: GlobalMut<T>,
+    p: Product,
+) {
+    let (rows, cols, warps) = (CONSUMERS as u32 * ROWS, 2 * SUMS as u32, CONSUMERS as u32 * WARPS);
+    // SAFETY: the caller's contract. A stage is written between the ends of a phase of *empty* and of *full*.
+    unsafe {
+        if p.is_nothing() {
+            return;
+        }
+        let prefetch = || {
+            map_a.prefetch();
+            map_b.prefetch();
+        };
+        let (place, mut k, turns) = part_of(&p);
+        let (first_row, first_col) = (place.tile_row * rows, place.tile_col * cols);
+        let room = Room::<STAGES, A_K, B_K>::new(rows, cols, &p, share_of(rows, first_row, &p), 1, prefetch);
+        room.part_b.ask(p.asks != 0, b, p.b, (first_col, p.epilogue.n), p.terms(cluster::rank()), place);
+        begin();
+        if warp::warp_id() >= warps {
+            if thread::thread_idx_x() == warps * 32 {
+                let mut turn = Turn::<STAGES>::first();
+                let mut left = turns;
+                while left > 0 {
+                    // At first the phase before the first one is over.
+                    let full = room.ring.full(turn.stage());
+                    room.ring.empty(turn.stage()).wait(turn.parity() ^ 1);
+                    full.arrive_expecting(room.stage_bytes());
+                    let (tile_a, tile_b) = room.tiles::<T>(turn.stage());
+                    room.part_a.load(map_a, tile_a, first_row, k, place, full);
+                    room.part_b.load(map_b, tile_b, first_col, k, place, full);
+                    turn = turn.next();
+                    k += PIPELINED_DEPTH;
+                    left -= 1;
+                }
+            }
+            warp::sync_warp(u32::MAX);
+        } else {
+            room.multiply::<T, SUMS>(turns);
+        }
+        let finish = Finish::new(Tensors { bias, addend, aux, out }, &p.epilogue, place);
+        room.finish::<T, SUMS>(finish, (first_row, first_col), (warps + WARPS) * 32);
+    }
+}
