@@ -226,6 +226,17 @@ on_each_device! {
         assert!(matches!(error, Error::Shape { arg: "w_hh", .. }));
         let error = ops::gru_cell_pointwise(&zeros(&[4, 47])?, &of.gh, &of.h).map(drop).expect_err("47");
         assert_eq!(error.to_string(), "gru_cell_pointwise: `gx` must have shape [4, 48], got [4, 47]");
+        // What is too much to count, of no bytes.
+        let none = |rows: usize, columns: usize| zeros(&[rows, columns]);
+        let error = ops::gru_cell_pointwise(&none(1 << 31, 0)?, &none(1 << 31, 0)?, &none(1 << 31, 0)?);
+        let want = "gru_cell_pointwise: rows of the batch must be at most 1073741824, got 2147483648";
+        assert_eq!(error.expect_err("too many rows").to_string(), want);
+        let (gates, units) = (none(0, 3 << 31)?, none(0, 1 << 31)?);
+        let error = ops::gru_cell_pointwise(&gates, &gates, &units).expect_err("too many units").to_string();
+        assert_eq!(error, "gru_cell_pointwise: gates of a row must be at most 1073741824, got 6442450944");
+        let no_weights = RecurrentWeights { w_ih: &none(0, 1 << 31)?, w_hh: &none(0, 0)?, b_ih: None, b_hh: None };
+        let error = refusal(&none(0, 1 << 31)?, &none(0, 0)?, &no_weights).to_string();
+        assert_eq!(error, "gru_cell: columns of `w_ih` must be at most 1073741824, got 2147483648");
         Ok(())
     }
 }

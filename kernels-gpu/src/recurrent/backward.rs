@@ -241,8 +241,10 @@ pub unsafe fn previous<T: Float, const WIDTH: usize>(
     // SAFETY: the caller's contract.
     unsafe {
         let bits = lengths.get_bits_if(inside && p.has & has::LENGTHS != 0, row as usize, p.steps);
-        let is_first = if p.reverse == 0 { time == 0 } else { time as i32 + 1 >= bits as i32 };
         let from = if p.reverse == 0 { time.wrapping_sub(1) } else { time + 1 };
+        // A length that is too large is reported, but the rest of the launches goes on.
+        let ends = from == p.steps || from as i32 >= bits as i32;
+        let is_first = if p.reverse == 0 { time == 0 } else { ends };
         let at = i64::from(from) * p.y_time + i64::from(row) * p.y_row + i64::from(unit);
         let in_h0 = row as usize * p.hidden as usize + unit as usize;
         let initial = load::<T, WIDTH>(h0, inside && is_first && p.has & has::H != 0, in_h0);

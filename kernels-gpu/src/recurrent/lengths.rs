@@ -3,8 +3,8 @@
 use cuda_std::atomic::{Ordering, Scope};
 use cuda_std::prelude::*;
 
-/// Notes the first of `count` lengths that is not in 0..=steps, as index·2³² + value. Kernels compare lengths with times and
-/// need no more of them.
+/// Notes the first of `count` lengths that is not in 0..=steps, as index·2³² + value. Kernels compare lengths with times
+/// of steps that there are, and need no more of them: with a wrong one results are wrong, and no access is.
 ///
 /// # Safety
 /// There are so many lengths; the grid has a thread for each.

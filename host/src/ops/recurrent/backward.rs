@@ -2,7 +2,7 @@
 
 use super::layer::{Layer, at, product};
 use super::plan::{Choice, Plan};
-use super::walk::{Carried, Number, Operands, step_back};
+use super::walk::{Carried, Number, Operands, blocks_of, step_back};
 use super::{Kept, Kind, LayerGradients, block, clustered, dense, persistent, streamed, streamed_walk};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -143,9 +143,11 @@ fn typed<T: Number>(
         dc: dc.as_ref(),
         sums: sums.as_ref(),
     };
-    // The parts of the weights take as much memory as these.
+    // The parts of the weights take as much memory as these, and are made by one launch.
     let or_by_steps = |done: Result<()>| match done {
-        Err(Error::OutOfMemory { .. }) => step_by_step::<T>(layer, &walked).map(|()| false),
+        Err(Error::OutOfMemory { .. } | Error::TooLarge { .. }) => {
+            step_by_step::<T>(layer, &walked).map(|()| false)
+        }
         done => done.map(|()| true),
     };
     // Whether sums are there.
@@ -218,7 +220,7 @@ fn step_by_step<T: Number>(layer: &Layer, walked: &Walked) -> Result<()> {
         let (c, y) = (walked.c.map(of).transpose()?, walked.dy.map(of).transpose()?);
         let (to_x, to_h) = (of(walked.dgx)?, of(walked.dgh)?);
         let (c, y, lengths) = (c.as_ref(), y.as_ref(), layer.lengths);
-        let operands = Operands { gx: &gx, gh: &gh, h: &h, c, lengths, y, time };
+        let operands = Operands { op: layer.op, gx: &gx, gh: &gh, h: &h, c, lengths, y, time };
         let product_of_next = (now + 1 < steps).then_some(&through);
         let carried =
             Carried { dh: walked.dh, dc: walked.dc, product: product_of_next, begun: true, dc_begun: true };
@@ -306,7 +308,8 @@ fn previous<T: Number>(layer: &Layer, y: &Tensor) -> Result<Tensor> {
     let kernel = &kernels::previous::kernels::<T>()[usize::from(together)];
     let width = kernel.constant("WIDTH");
     let p = walk(layer, Some(&y), if h0.is_some() { has::H } else { 0 }, width);
-    over_times(layer.extents(), (hidden / width, kernel.bounds.threads), |grid, first| {
+    let blocks = blocks_of(layer.op, [batch, hidden / width], kernel.bounds.threads)?;
+    over_times(steps, blocks, |grid, first| {
         let args = (y.view::<T>()?, read(h0.as_ref())?, read(layer.lengths)?, before.view_mut()?, p, first);
         // SAFETY: tensors of the layer's extents, aligned where units go together, and threads for all units of each row and time.
         unsafe { y.device().launch(kernel, grid, args) }
@@ -315,21 +318,22 @@ fn previous<T: Number>(layer: &Layer, y: &Tensor) -> Result<Tensor> {
 }
 
 /// x `[T, B, I]` with zeros behind the lengths: there gradients are 0, and x anything, by which the product for w_ih multiplies them.
-pub fn within_lengths(x: &Tensor, lengths: &Tensor) -> Result<Tensor> {
-    with_float!(x.dtype(), T => within::<T>(x, lengths))
+pub fn within_lengths(op: &'static str, x: &Tensor, lengths: &Tensor) -> Result<Tensor> {
+    with_float!(x.dtype(), T => within::<T>(op, x, lengths))
 }
 
-fn within<T: Number>(x: &Tensor, lengths: &Tensor) -> Result<Tensor> {
+fn within<T: Number>(op: &'static str, x: &Tensor, lengths: &Tensor) -> Result<Tensor> {
     let to = Tensor::uninit(x.device(), x.dtype(), x.shape())?;
     if to.is_empty() {
         return Ok(to);
     }
     let x = rows_of_units(x)?;
-    let extents @ [_, _, columns] = [0, 1, 2].map(|dim| x.shape()[dim]);
+    let extents @ [steps, batch, columns] = [0, 1, 2].map(|dim| x.shape()[dim]);
     let kernel = &kernels::within_lengths::kernels::<T>()[usize::from(fours_together(&x))];
     let width = kernel.constant("WIDTH");
     let p = walk_over(extents, Some(&x), width);
-    over_times(extents, (columns / width, kernel.bounds.threads), |grid, first| {
+    let blocks = blocks_of(op, [batch, columns / width], kernel.bounds.threads)?;
+    over_times(steps, blocks, |grid, first| {
         let args = (x.view::<T>()?, lengths.view()?, to.view_mut()?, p, first);
         // SAFETY: as in `previous`; a length for each row.
         unsafe { x.device().launch(kernel, grid, args) }
@@ -344,13 +348,8 @@ fn fours_together(tensor: &Tensor) -> bool {
         && tensor.strides()[..2].iter().all(|stride| stride.unsigned_abs().is_multiple_of(4))
 }
 
-/// Launches grids with a thread for each of so many groups of units of each row, in blocks of so many, and the times from the given one on along y.
-fn over_times(
-    [steps, batch, _]: [usize; 3],
-    (groups, threads): (usize, u32),
-    launch: impl Fn(Grid, u32) -> Result<()>,
-) -> Result<()> {
-    let blocks = ((batch * groups) as u64).div_ceil(threads.into());
+/// Launches grids of so many blocks for each time, with the times from the given one on along y.
+fn over_times(steps: usize, blocks: u64, launch: impl Fn(Grid, u32) -> Result<()>) -> Result<()> {
     // A grid has 65,535 along y.
     for first in (0..steps).step_by(Grid::MAX_YZ as usize) {
         let times = (steps - first).min(Grid::MAX_YZ as usize);
@@ -368,9 +367,45 @@ pub fn cells_into<T: Number>(layer: &Layer, gx: &Tensor, gh: &Tensor, before: &T
     let c0 = layer.c0.map(dense).transpose()?;
     let p = walk(layer, None, if c0.is_some() { has::C } else { 0 }, 1);
     let kernel = &kernels::cells::kernels::<T>()[0];
-    let grid = Grid::covering((batch * hidden) as u64, kernel.bounds.threads.into())?;
+    let grid = Grid::new(blocks_of(layer.op, [batch, hidden], kernel.bounds.threads)?)?;
     let args =
         (gx.view::<T>()?, gh.view::<T>()?, read(c0.as_ref())?, read(layer.lengths)?, before.view_mut()?, p);
     // SAFETY: tensors of the layer's extents, and a thread for each unit of each row.
     unsafe { gx.device().launch(kernel, grid, args) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+    use crate::ops::RecurrentWeights;
+
+    /// Nothing is read behind y, which a GPU would do unnoticed: there lengths are checked beside what goes on.
+    #[test]
+    fn lengths_that_are_too_large_are_as_good_as_all_steps() {
+        let device = Device::cpu();
+        let zeros = |shape: &[usize]| Tensor::zeros(&device, DType::F32, shape).unwrap();
+        let (x, w_ih, w_hh, h0) = (zeros(&[3, 4, 1]), zeros(&[6, 1]), zeros(&[6, 2]), zeros(&[4, 2]));
+        let numbers: Vec<f32> = (0..24).map(|i| i as f32).collect();
+        let y = Tensor::from_slice(&device, &[3, 4, 2], &numbers).unwrap();
+        let before = |lengths: [i32; 4], reverse| {
+            let lengths = Tensor::from_slice(&device, &[4], &lengths).unwrap();
+            let layer = Layer {
+                op: "gru_backward",
+                kind: Kind::Gru,
+                x: &x,
+                weights: RecurrentWeights { w_ih: &w_ih, w_hh: &w_hh, b_ih: None, b_hh: None },
+                h0: Some(&h0),
+                c0: None,
+                lengths: Some(&lengths),
+                reverse,
+                tf32: false,
+            };
+            previous::<f32>(&layer, &y).unwrap().to_vec::<f32>().unwrap()
+        };
+        for reverse in [false, true] {
+            assert_eq!(before([4, i32::MAX, 3, 1], reverse), before([3, 3, 3, 1], reverse));
+            assert_eq!(before([-1, i32::MIN, 0, 1], reverse), before([0, 0, 0, 1], reverse));
+        }
+    }
 }

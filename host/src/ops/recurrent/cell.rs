@@ -3,7 +3,7 @@
 use super::backward::{self, Upward};
 use super::layer::Layer;
 use super::plan::Plan;
-use super::problem::{operand, weights};
+use super::problem::{operand, weights, within_limit};
 use super::walk::{Carried, Operands, step, step_back};
 use super::{Kind, LayerGradients, RecurrentWeights, dense, fused};
 use crate::dtype::DType;
@@ -172,6 +172,7 @@ fn cell_shape<D: Described>(
         return Err(Error::Shape { op, arg: "x", required, got });
     };
     reach(op, "x", x)?;
+    within_limit(op, "rows of `x`", batch)?;
     let hidden = weights(op, kind, of, x, input)?;
     operand(op, "h", h, x, &[batch, hidden])?;
     Desc::contiguous(op, x.device(), x.dtype(), &[batch, hidden])
@@ -213,6 +214,8 @@ fn check_inputs(op: &'static str, kind: Kind, gx: &Desc, gh: &Desc, state: &Desc
         return Err(Error::Shape { op, arg, required, got });
     };
     reach(op, arg, state)?;
+    within_limit(op, "rows of the batch", batch)?;
+    within_limit(op, "gates of a row", kind.gates().saturating_mul(hidden))?;
     let wanted = [batch, kind.gates() * hidden];
     operand(op, "gx", gx, state, &wanted)?;
     operand(op, "gh", gh, state, &wanted)
@@ -235,7 +238,7 @@ fn pointwise(
     let (h, c) = (uninit()?, if is_lstm { Some(uninit()?) } else { None });
     // An LSTM's h' does not depend on h.
     let operands =
-        Operands { gx: &gx, gh: &gh, h: &of, c: is_lstm.then_some(&of), lengths: None, y: None, time: 0 };
+        Operands { op, gx: &gx, gh: &gh, h: &of, c: is_lstm.then_some(&of), lengths: None, y: None, time: 0 };
     with_float!(of.dtype(), T => step::<T>(kind, &operands, &h, c.as_ref())?);
     Ok((h, c))
 }
@@ -269,6 +272,7 @@ fn pointwise_backward(
     let dgx = Tensor::uninit(device, of.dtype(), gx.shape())?;
     let dgh = if is_lstm { dgx.clone() } else { Tensor::uninit(device, of.dtype(), gx.shape())? };
     let operands = Operands {
+        op,
         gx: &gx,
         gh: &gh,
         h: &of,

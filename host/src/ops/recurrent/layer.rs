@@ -137,8 +137,8 @@ impl<'a> Layer<'a> {
             Choice::Clustered => clustered::run(self, plan, gx, results),
             Choice::Persistent => persistent::run(self, plan, gx, results),
             Choice::Streamed => match streamed::run(self, plan, gx, results) {
-                // The parts of the weights take as much memory as these.
-                Err(Error::OutOfMemory { .. }) => self.by_steps(gx, results),
+                // The parts of the weights take as much memory as these, and are made by one launch.
+                Err(Error::OutOfMemory { .. } | Error::TooLarge { .. }) => self.by_steps(gx, results),
                 done => done,
             },
             Choice::Steps | Choice::Fused | Choice::StreamedWalk => self.by_steps(gx, results),
@@ -201,7 +201,7 @@ impl<'a> Layer<'a> {
             };
             ops::linear_into(&h, self.weights.w_hh, &with_bias, &gh)?;
             let (y, lengths) = (Some(&y), self.lengths);
-            let of = Operands { gx: &gx, gh: &gh, h: &h, c: c.as_ref(), lengths, y, time };
+            let of = Operands { op: self.op, gx: &gx, gh: &gh, h: &h, c: c.as_ref(), lengths, y, time };
             step::<T>(self.kind, &of, &next_h, next_c.as_ref())?;
             // The initial state is the caller's: it is not written to.
             if now == 0 {

@@ -48,11 +48,18 @@ pub fn weights<D: Described>(
             operand(op, arg, bias, x, &[rows])?;
         }
     }
-    if rows > MAX_EXTENT {
-        let (limit, got) = (MAX_EXTENT as u64, rows.to_string());
-        return Err(Error::TooLarge { op, what: "rows of `w_hh`", limit, got });
-    }
+    within_limit(op, "rows of `w_hh`", rows)?;
+    within_limit(op, "columns of `w_ih`", input)?;
     Ok(hidden)
+}
+
+/// Wants an extent that kernels can count in.
+pub fn within_limit(op: &'static str, what: &'static str, extent: usize) -> Result<()> {
+    if extent > MAX_EXTENT {
+        let (limit, got) = (MAX_EXTENT as u64, extent.to_string());
+        return Err(Error::TooLarge { op, what, limit, got });
+    }
+    Ok(())
 }
 
 /// An error about a weight with the name that this has in its layer and direction.
@@ -134,10 +141,7 @@ impl Problem {
         for (what, extent) in
             [("rows of the batch", batch), ("steps", steps), ("steps of all rows", steps * batch)]
         {
-            if extent > MAX_EXTENT {
-                let (limit, got) = (MAX_EXTENT as u64, extent.to_string());
-                return Err(Error::TooLarge { op, what, limit, got });
-            }
+            within_limit(op, what, extent)?;
         }
         let of_state: Vec<usize> = if count == 1 { vec![batch, hidden] } else { vec![count, batch, hidden] };
         let state = Desc::contiguous(op, x.device(), x.dtype(), &of_state)?;

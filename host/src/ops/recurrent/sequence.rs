@@ -124,7 +124,7 @@ pub struct RecurrentGradients<T = Tensor> {
 /// # Errors
 /// [`Shape`](Error::Shape), [`DType`](Error::DType) and [`DeviceMismatch`](Error::DeviceMismatch) for tensors that do not fit,
 /// [`Parameter`](Error::Parameter) for a wrong number of weights or a choice that cannot serve, [`Strides`](Error::Strides)
-/// for negative strides, [`TooLarge`](Error::TooLarge) for 2³⁰ rows in all steps and more, [`OutOfMemory`](Error::OutOfMemory);
+/// for negative strides, [`TooLarge`](Error::TooLarge) for more than 2³⁰ rows in all steps, [`OutOfMemory`](Error::OutOfMemory);
 /// [`Value`](Error::Value) for a length outside 0..=T and [`Stalled`](Error::Stalled) where blocks that wait for one another
 /// give up: at once on the CPU, and on a GPU by the next read-back or synchronisation.
 pub fn gru(x: &Tensor, parameters: &Recurrent) -> Result<Recurred> {
@@ -146,12 +146,12 @@ pub fn lstm_shape<D: Described>(x: &D, parameters: &Recurrent<D>) -> Result<Recu
     shapes(&Problem::new("lstm", Kind::Lstm, x, parameters)?, parameters.keep)
 }
 
-/// How [`gru`] would go about each layer and direction.
+/// How [`gru`] would go about the first layer, in each direction. Those above have other columns of x, and may be gone about otherwise.
 pub fn gru_explain<D: Described>(x: &D, parameters: &Recurrent<D>) -> Result<Plan> {
     plan(&Problem::new("gru", Kind::Gru, x, parameters)?, parameters.choice)
 }
 
-/// How [`lstm`] would go about each layer and direction.
+/// How [`lstm`] would go about the first layer; as [`gru_explain`].
 pub fn lstm_explain<D: Described>(x: &D, parameters: &Recurrent<D>) -> Result<Plan> {
     plan(&Problem::new("lstm", Kind::Lstm, x, parameters)?, parameters.choice)
 }
@@ -416,7 +416,7 @@ fn gradients(
     let dc0 = if kind == Kind::Lstm { Some(uninit(&problem.state)?) } else { None };
     // What goes into other layers is 0 behind the lengths.
     let first_x =
-        here.lengths.as_ref().map(|lengths| backward::within_lengths(&here.x, lengths)).transpose()?;
+        here.lengths.as_ref().map(|lengths| backward::within_lengths(op, &here.x, lengths)).transpose()?;
     let first_x = first_x.as_ref().unwrap_or(&here.x);
     let mut layers = Vec::new();
     let mut dx = None;

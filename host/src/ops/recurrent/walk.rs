@@ -2,7 +2,7 @@
 
 use super::Kind;
 use crate::dtype::Element;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::launch::Grid;
 use crate::ops::views::{read, write};
 use crate::tensor::Tensor;
@@ -36,6 +36,8 @@ impl<T> Number for T where
 /// A step's operands. All are `[B, ..]` and contiguous but y, whose rows may lie apart.
 #[derive(Clone, Copy)]
 pub struct Operands<'a> {
+    /// For messages.
+    pub op: &'static str,
     pub gx: &'a Tensor,
     pub gh: &'a Tensor,
     pub h: &'a Tensor,
@@ -61,6 +63,19 @@ pub fn instance<A>(kernels: &'static [Kernel<A>], kind: Kind, wide: bool) -> &'s
     let is =
         |kernel: &&Kernel<A>| kernel.constant("GATES") == kind.gates() && kernel.constant("WIDTH") == width;
     kernels.iter().find(is).expect("each number of gates has both widths")
+}
+
+/// The most threads whose numbers a [`Divisor`] takes apart.
+const MOST_THREADS: u64 = (1 << 31) - 1;
+
+/// Blocks of so many threads, with one for each of so many groups of units of each row.
+pub fn blocks_of(op: &'static str, [rows, groups]: [usize; 2], threads: u32) -> Result<u64> {
+    let count = rows as u128 * groups as u128;
+    if count > MOST_THREADS.into() {
+        let (limit, got) = (MOST_THREADS, count.to_string());
+        return Err(Error::TooLarge { op, what: "threads for the units of all rows", limit, got });
+    }
+    Ok((count as u64).div_ceil(threads.into()))
 }
 
 fn parameters(of: &Operands, width: usize, has: u32) -> Step {
@@ -96,9 +111,9 @@ pub fn step<T: Number>(kind: Kind, of: &Operands, h_next: &Tensor, c_next: Optio
         write(of.y)?,
         parameters(of, width, 0),
     );
-    let grid = Grid::covering((of.h.len() / width) as u64, kernel.bounds.threads.into())?;
+    let blocks = blocks_of(of.op, [of.h.shape()[0], of.h.shape()[1] / width], kernel.bounds.threads)?;
     // SAFETY: tensors of one batch and so many units, contiguous, and aligned where four go together; the grid covers them.
-    unsafe { of.h.device().launch(kernel, grid, args) }
+    unsafe { of.h.device().launch(kernel, Grid::new(blocks)?, args) }
 }
 
 /// The gradients that a step passes on, all f32 `[B, H]`.
@@ -156,7 +171,22 @@ pub fn step_back<T: Number>(
         write(carried.dc)?,
         parameters(of, width, given),
     );
-    let grid = Grid::covering((of.h.len() / width) as u64, kernel.bounds.threads.into())?;
+    let blocks = blocks_of(of.op, [of.h.shape()[0], of.h.shape()[1] / width], kernel.bounds.threads)?;
     // SAFETY: as in `step`.
-    unsafe { of.h.device().launch(kernel, grid, args) }
+    unsafe { of.h.device().launch(kernel, Grid::new(blocks)?, args) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_as_many_as_can_be_divided() {
+        assert_eq!(blocks_of("gru", [0, 5], 128).unwrap(), 0);
+        assert_eq!(blocks_of("gru", [3, 50], 128).unwrap(), 2);
+        assert_eq!(blocks_of("gru", [1 << 21, 1023], 128).unwrap(), (1 << 14) * 1023);
+        let error = blocks_of("gru_cell", [2_200_000, 1023], 256).unwrap_err().to_string();
+        let want = "gru_cell: threads for the units of all rows must be at most 2147483647, got 2250600000";
+        assert_eq!(error, want);
+    }
 }
