@@ -469,6 +469,14 @@ on_each_device! {
         assert_eq!(error, "linear_backward: `pre` is required: the slope of the activation is taken there");
         let error = ops::linear_backward(&x, &weight, &x, &Default::default()).expect_err("dy is wrong");
         assert_eq!(error.to_string(), "linear_backward: `dy` must have shape [2, 4], got [2, 3]");
+        let gradients = ops::LinearGradients {
+            dx: zeros(DType::F32, x.shape())?,
+            dweight: zeros(DType::F32, weight.shape())?,
+            dbias: Some(zeros(DType::F32, &[5])?),
+        };
+        let error = ops::linear_backward_into(&x, &weight, &dy, &Default::default(), &gradients);
+        let want = "linear_backward: `dbias` must be absent, since the layer has no bias, got [5]";
+        assert_eq!(error.expect_err("there is no bias").to_string(), want);
         Ok(())
     }
 }

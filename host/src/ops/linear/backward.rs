@@ -96,7 +96,7 @@ pub fn linear_backward(
 }
 
 /// [`linear_backward`] into contiguous tensors of the gradients' shapes and types, on x's device, which must not overlap
-/// the operands or one another. Allocates room for d and for partial sums.
+/// the operands or one another; of a layer without a bias `dbias` is none. Allocates room for d and for partial sums.
 pub fn linear_backward_into(
     x: &Tensor,
     weight: &Tensor,
@@ -117,7 +117,12 @@ pub fn linear_backward_into(
             let required = "the layer has a bias";
             return Err(Error::Missing { op: OP, arg: "dbias".to_owned(), required });
         }
-        _ => {}
+        (Some(dbias), None) => {
+            let (required, got) =
+                ("absent, since the layer has no bias".to_owned(), format!("{:?}", dbias.shape()));
+            return Err(Error::Parameter { op: OP, arg: "dbias", required, got });
+        }
+        (None, None) => {}
     }
     let here = |tensor: &Tensor, arg| tensor.adopted(x.device(), OP, arg);
     let adopted = LinearGradients {

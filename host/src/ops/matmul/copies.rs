@@ -85,10 +85,37 @@ fn gathered<T: Element + Float + kernels::repack::Instances>(
 ) -> Result<Tensor> {
     let &Copied { outer, inner, lines, length, pitch, source, .. } = copied;
     let copy = Tensor::uninit(tensor.device(), tensor.dtype(), &[outer, inner, lines, pitch])?;
+    let Matrix { row, col, outer: of_outer, inner: of_inner } = source;
+    let lying = tensor.strided(&[outer, inner, lines, length], &[of_outer, of_inner, row, col])?;
+    gather::<T>(op, &lying, &copy, MOST_PACKS)?;
+    Ok(copy)
+}
+
+/// The most packs that a launch has a thread for each of.
+const MOST_PACKS: usize = (1 << 31) - 1;
+
+/// Copies lines `[outer, inner, lines, length]` into those of the contiguous `copy`, by launches of at most so many packs or of one line.
+fn gather<T: Element + Float + kernels::repack::Instances>(
+    op: &'static str,
+    source: &Tensor,
+    copy: &Tensor,
+    most: usize,
+) -> Result<()> {
     let packs = copy.len() / T::PER_PACK;
+    // The outermost dimension that can be halved: what is left of the copy is contiguous.
+    let halved = copy.shape()[..3].iter().position(|&extent| extent > 1).filter(|_| packs > most);
+    if let Some(dim) = halved {
+        let (extent, half) = (copy.shape()[dim], copy.shape()[dim] / 2);
+        return [(0, half), (half, extent - half)].into_iter().try_for_each(|(first, count)| {
+            let part = |of: &Tensor| of.narrow(dim as isize, first, count);
+            gather::<T>(op, &part(source)?, &part(copy)?, most)
+        });
+    }
+    let &[_, inner, lines, length] = source.shape() else { unreachable!("four dimensions") };
+    let [of_outer, of_inner, row, col] = [0, 1, 2, 3].map(|dim| source.strides()[dim] as i64);
     let p = kernels::Repack {
-        source,
-        packs_of_row: divisor(op, pitch / T::PER_PACK)?,
+        source: Matrix { row, col, outer: of_outer, inner: of_inner },
+        packs_of_row: divisor(op, copy.shape()[3] / T::PER_PACK)?,
         rows: divisor(op, lines)?,
         inner: divisor(op, inner)?,
         cols: length as u32,
@@ -97,11 +124,11 @@ fn gathered<T: Element + Float + kernels::repack::Instances>(
     if packs > 0 {
         let kernel = &kernels::repack::kernels::<T>()[0];
         let grid = Grid::covering(packs as u64, kernel.bounds.threads.into())?;
-        let args = (tensor.view::<T>()?, copy.view_mut::<T>()?, p);
+        let args = (source.view::<T>()?, copy.view_mut::<T>()?, p);
         // SAFETY: the source has the elements of the operand's layout, the copy whole packs for all lines.
-        unsafe { tensor.device().launch(kernel, grid, args)? };
+        unsafe { source.device().launch(kernel, grid, args)? };
     }
-    Ok(copy)
+    Ok(())
 }
 
 /// A matrix as it is, or a copy with zeros behind its columns, whose rows start at multiples of 16 bytes; and the step from one
@@ -153,6 +180,14 @@ mod tests {
             let place = first + place + of(source.inner, of_inner) + of(source.outer, of_outer);
             let want = if element < length { numbers[place] } else { bf16::ZERO };
             assert_eq!(got.to_bits(), want.to_bits(), "{matrix:?} {rows}x{cols} at {at}");
+        }
+        // The same by many launches.
+        let pieces = Tensor::from_slice(device, copy.shape(), &vec![bf16::NAN; copy.len()]).unwrap();
+        let steps = [source.outer, source.inner, source.row, source.col];
+        let lying = from.strided(&[outer, inner, lines, length], &steps).unwrap();
+        for most in [0, 7, pitch / bf16::PER_PACK * lines] {
+            gather::<bf16>("matmul", &lying, &pieces, most).unwrap();
+            assert_eq!(pieces.to_bytes().unwrap(), copy.to_bytes().unwrap(), "{matrix:?}, {most} at most");
         }
         let step = if along_k { lies.row } else { lies.col };
         assert_eq!(step, pitch as i64);

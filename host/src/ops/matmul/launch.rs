@@ -118,14 +118,29 @@ fn request(problem: &Problem, layout: &Layout, operands: [&Tensor; 2]) -> Reques
 fn floats(problem: &Problem, layout: &Layout, operands: [&Tensor; 2], end: &End) -> Result<()> {
     let (request, target) = (request(problem, layout, operands), Target::of(end.y.device()));
     let plan = Plan::new(&request, target, problem.wanted);
-    match floats_by(plan, problem, layout, operands, end) {
-        // Parts, and transposed operands, take as much memory as the operands: without it others serve.
-        Err(Error::OutOfMemory { .. } | Error::TooLarge { .. }) if !plan.is_of_whole_numbers() => {
-            let plan = Plan::of_whole_numbers(&request, target);
-            floats_by(plan, problem, layout, operands, end)
+    let others = || plan.with_less_memory(&request, target, problem.wanted);
+    first_that_fits(plan, others, |plan| floats_by(plan, problem, layout, operands, end))
+}
+
+/// What comes by the plan or, where there is no memory for its parts and copies of operands, or a launch cannot make them, by the first
+/// of the others with which it does.
+fn first_that_fits<R>(
+    plan: Plan,
+    others: impl FnOnce() -> Vec<Plan>,
+    by: impl Fn(Plan) -> Result<R>,
+) -> Result<R> {
+    let is_too_much =
+        |done: &Result<R>| matches!(done, Err(Error::OutOfMemory { .. } | Error::TooLarge { .. }));
+    let mut done = by(plan);
+    if is_too_much(&done) {
+        for other in others() {
+            done = by(other);
+            if !is_too_much(&done) {
+                break;
+            }
         }
-        result => result,
     }
+    done
 }
 
 fn floats_by(
@@ -180,16 +195,10 @@ where
     let leaves = |choice| Leaving::of(choice, &end.epilogue).is_some();
     request.boxed = request.boxed && leaves(Choice::Turned { shape: 0 });
     request.in_turn = request.in_turn && leaves(Choice::Alternating { shape: 0 });
-    let mut plan = Plan::new(&request, target, problem.wanted);
-    let ready = match prepare::<T>(&plan, problem, layout, operands) {
-        // Copies of what could be read as it lies.
-        Err(Error::OutOfMemory { .. }) if plan.sides != request.sides => {
-            plan = Plan::of_what_lies(&request, target, problem.wanted);
-            prepare::<T>(&plan, problem, layout, operands)
-        }
-        ready => ready,
-    };
-    let Ready { layout, operands } = ready?;
+    let plan = Plan::new(&request, target, problem.wanted);
+    let others = || plan.with_less_memory(&request, target, problem.wanted);
+    let ready = |plan: Plan| Ok((plan, prepare::<T>(&plan, problem, layout, operands)?));
+    let (plan, Ready { layout, operands }) = first_that_fits(plan, others, ready)?;
     let operands = operands.each_ref();
     let extents = [(layout.m, layout.k), (layout.n, layout.k)];
     let code = match plan.choice {

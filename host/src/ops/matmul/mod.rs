@@ -105,7 +105,7 @@ impl<D> Default for Matmul<'_, D> {
 ///
 /// # Errors
 /// [`Shape`](Error::Shape), [`DType`](Error::DType) and [`DeviceMismatch`](Error::DeviceMismatch) for tensors that do
-/// not fit, [`Strides`](Error::Strides) for negative strides, [`TooLarge`](Error::TooLarge) for extents of 2³⁰ and more
+/// not fit, [`Strides`](Error::Strides) for negative strides, [`TooLarge`](Error::TooLarge) for extents of more than 2³⁰
 /// and for more than 2³¹ tiles, [`OutOfMemory`](Error::OutOfMemory).
 pub fn matmul(a: &Tensor, b: &Tensor, parameters: &Matmul) -> Result<Tensor> {
     let problem = problem(OP, a, b, parameters)?;

@@ -269,21 +269,51 @@ impl Plan {
         first.then_with(|| self.microseconds.total_cmp(&other.microseconds))
     }
 
+    /// Those that take less memory than this one, the fastest first: without parts and copies that need not be, and without any.
+    pub(crate) fn with_less_memory(
+        &self,
+        request: &Request,
+        target: Target,
+        wanted: Option<Wanted>,
+    ) -> Vec<Plan> {
+        let lying = match request.dtype {
+            DType::F32 => Plan::of_whole_numbers(request, target),
+            _ => Plan::of_what_lies(request, target, wanted),
+        };
+        let mut plans = vec![lying];
+        plans.extend(Plan::of_nothing_copied(request, target));
+        plans.dedup_by(|a, b| Wanted::exactly(b).is(a));
+        plans.retain(|plan| !Wanted::exactly(self).is(plan));
+        plans
+    }
+
+    /// The fastest that takes no memory for operands, if there is any.
+    fn of_nothing_copied(request: &Request, target: Target) -> Option<Plan> {
+        let mut plans = Plan::candidates(request, target);
+        plans.retain(|plan| plan.is_of_whole_numbers() && !plan.copies());
+        plans.into_iter().min_by(|a, b| a.compare(b, target))
+    }
+
+    /// Whether an operand is copied first.
+    fn copies(&self) -> bool {
+        self.sides.iter().any(|side| side.copied)
+    }
+
     /// The fastest that neither takes numbers apart nor transposes them, which takes memory: of f32.
-    pub(crate) fn of_whole_numbers(request: &Request, target: Target) -> Plan {
+    fn of_whole_numbers(request: &Request, target: Target) -> Plan {
         let mut plans = Plan::of_each_kernel(request, target).into_iter();
         plans.find(Plan::is_of_whole_numbers).expect("there is another tile for f32")
     }
 
     /// The fastest of those that copy nothing that they could read as it lies: copies take memory.
-    pub(crate) fn of_what_lies(request: &Request, target: Target, wanted: Option<Wanted>) -> Plan {
+    fn of_what_lies(request: &Request, target: Target, wanted: Option<Wanted>) -> Plan {
         let wanted = wanted.map(|wanted| Wanted { sides: None, ..wanted });
         let lying = Request { begins: [LINE; 2], ..*request };
         Plan::new(&lying, target, wanted)
     }
 
     /// Whether it neither takes numbers apart nor transposes them.
-    pub(crate) fn is_of_whole_numbers(&self) -> bool {
+    fn is_of_whole_numbers(&self) -> bool {
         !matches!(self.choice, Choice::Parted { .. } | Choice::Tf32Pipelined { .. })
     }
 

@@ -267,7 +267,12 @@ fn f32_is_taken_apart_on_hopper() {
     assert_eq!(plan.sides, [Side { copied: false, ..lying }; 2], "{plan}");
     assert!(matches!(plan.choice, Choice::Parted { .. }));
     // Where there is no memory for parts.
-    let whole = Plan::of_whole_numbers(&wide, hopper);
+    let copied = Request { sides: [Side { copied: true, ..ALONG_K }; 2], begins: [4; 2], ..wide };
+    let less = of(&copied).with_less_memory(&copied, hopper, None);
+    assert!(matches!(less[0].choice, Choice::Tf32Cores { .. }) && less[0].sides[0].copied, "{}", less[0]);
+    assert!(matches!(less[1].choice, Choice::CudaCores { .. }) && !less[1].sides[0].copied, "{}", less[1]);
+    assert_eq!(less.len(), 2);
+    let whole = of(&wide).with_less_memory(&wide, hopper, None)[0];
     assert!(matches!(whole.choice, Choice::Tf32Cores { .. }), "{whole}");
     assert_eq!(Plan::new(&wide, hopper, Some(Wanted::exactly(&whole))), whole);
     assert!(matches!(of(&request([1, 4096, 4096], DType::F32)).choice, Choice::Tf32Cores { .. }));
@@ -377,8 +382,14 @@ fn operands_are_copied_where_their_lines_would_be_looked_up_for_longer() {
     let plan = Plan::new(&misaligned, hopper, None);
     assert_eq!(plan.sides, [copied, ALONG_K], "{plan}");
     assert_eq!(Plan::new(&misaligned, hopper, Some(Wanted::exactly(&plan))), plan);
-    let lying = Plan::of_what_lies(&misaligned, hopper, Some(Wanted::exactly(&plan)));
+    let lying = plan.with_less_memory(&misaligned, hopper, Some(Wanted::exactly(&plan)))[0];
     assert_eq!((lying.sides, lying.choice), ([ALONG_K; 2], plan.choice), "{lying}");
+    // What must be copied is read by threads that take it as it lies, where there is no memory.
+    let odd = Request { sides: [copied; 2], begins: [2; 2], ..request([5000, 5001, 5003], DType::BF16) };
+    let plan = Plan::new(&odd, hopper, None);
+    let less = plan.with_less_memory(&odd, hopper, None);
+    assert!(plan.sides == [copied; 2] && less.len() == 1, "{plan}");
+    assert!(matches!(less[0].choice, Choice::Loose { .. }) && less[0].sides == [ALONG_K; 2], "{}", less[0]);
     assert_eq!(of([5000, 5000, 5000]).sides, [copied; 2]);
     // Nothing to gain, or too little.
     for shape in [[4096; 3], [696, 3216, 3584], [8192, 50_304, 768], [300, 300, 3544], [64, 4096, 4104]] {
