@@ -1,5 +1,7 @@
 //! Tensors in safetensors files.
 
+mod header;
+
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -26,7 +28,11 @@ pub fn load_with_metadata(
     // Read, not mapped: a mapped file that somebody shortens would end the process.
     let bytes = std::fs::read(path).map_err(|source| io_error(path, "read", source))?;
     let format = |reason: String| Error::Format { path: path.into(), reason };
-    let file = SafeTensors::deserialize(&bytes).map_err(|error| format(error.to_string()))?;
+    let parsed = SafeTensors::deserialize(&bytes);
+    if let Some(fault) = header::fault(&bytes) {
+        return Err(format(fault));
+    }
+    let file = parsed.map_err(|error| format(error.to_string()))?;
     let mut tensors = BTreeMap::new();
     for (name, view) in file.iter() {
         let refuse = |what: String| format(format!("tensor `{name}` has {what}"));

@@ -82,13 +82,29 @@ fn broken_files_are_refused_in_one_line() {
     let header = r#"{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
     std::fs::write(&path, raw(header, 8)).unwrap();
     assert_eq!(load(&path, &Device::cpu()).unwrap()["x"].to_vec::<f32>().unwrap(), [0.0; 2]);
-    load_error(&path, &raw(header, 7));
-    load_error(&path, &raw(header, 9));
+    let said = |bytes: &[u8], want: &str| assert_eq!(load_error(&path, bytes), format!("{start}{want}"));
+    said(&raw(header, 7), "tensor `x` is bytes 0..8 of the data, which has 7");
+    said(&raw(header, 9), "bytes 8..9 of the data are of no tensor");
+    said(&raw(&header.replace("0,8", "1,9"), 9), "bytes 0..1 of the data are of no tensor");
+    said(&raw(&header.replace("0,8", "8,0"), 8), "tensor `x` is bytes 8..0 of the data, which has 8");
+    said(&raw(&header.replace("0,8", "0,7"), 7), "tensor `x` of shape [2] and type F32 has 7 bytes");
+    let two = |second: &str, offsets: &str| {
+        let second = format!(r#","{second}":{{"dtype":"U8","shape":[8],"data_offsets":[{offsets}]}}}}"#);
+        format!("{}{second}", &header[..header.len() - 1])
+    };
+    said(&raw(&two("x", "8,16"), 16), "tensor `x` is there twice");
+    said(&raw(&two("x", "0,8"), 8), "tensor `x` is there twice");
+    said(&raw(&two("a", "0,8"), 8), "tensors `a` and `x` share bytes of the data");
+    said(&raw(&two("y", "4,12"), 12), "tensors `x` and `y` share bytes of the data");
+    said(&raw(&two("y", "10,18"), 18), "bytes 8..10 of the data are of no tensor");
+    std::fs::write(&path, raw(&two("y", "8,16"), 16)).unwrap();
+    assert_eq!(load(&path, &Device::cpu()).unwrap().len(), 2);
     for end in 0..raw(header, 8).len() {
         load_error(&path, &raw(header, 8)[..end]);
     }
-    load_error(&path, &raw(&header.replace("[2]", "[3]"), 8));
-    load_error(&path, &raw(&header.replace("[2]", "[4294967296,4294967296,4294967296]"), 8));
+    said(&raw(&header.replace("[2]", "[3]"), 8), "tensor `x` of shape [3] and type F32 has 8 bytes");
+    let error = load_error(&path, &raw(&header.replace("[2]", "[4294967296,4294967296,4294967296]"), 8));
+    assert!(error.ends_with("4294967296] and type F32 has 8 bytes"), "{error}");
 }
 
 #[test]
