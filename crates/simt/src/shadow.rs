@@ -3,7 +3,7 @@
 //! The granule is the smallest aligned access made so far: a table is split when a smaller one comes. That is
 //! exact, since an access always covers whole granules.
 
-use std::alloc::{Layout, handle_alloc_error};
+use std::alloc::Layout;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -46,6 +46,9 @@ const AHEAD: usize = 24;
 
 impl Shadow {
     /// A table for a launch that started at `time`.
+    ///
+    /// # Panics
+    /// When there is no memory, which in a kernel stops the launch with a report.
     pub(crate) fn new(bytes: usize, log: u32, time: u64) -> Shadow {
         let era = clock::era(time);
         let granules = (bytes >> log) + 1;
@@ -55,9 +58,11 @@ impl Shadow {
         }
         let layout = Shadow::layout(granules);
         let words = pages::zeroed(layout).cast::<AtomicU64>();
-        if words.is_null() {
-            handle_alloc_error(layout);
-        }
+        let size = layout.size();
+        assert!(
+            !words.is_null(),
+            "the checker needs {size} bytes to note who accesses {bytes}, and has no memory"
+        );
         Shadow { words, granules, log, bytes: 1 << log, era }
     }
 
