@@ -221,6 +221,30 @@ fn explain_tells_the_kernel_and_what_is_copied() {
         assert_eq!((output.status.code(), stderr(&output).lines().count()), (Some(2), 1));
         assert!(stderr(&output).contains("must be a positive number"), "{}", stderr(&output));
     }
+    // What is more than any number of bytes or tiles.
+    let most = "1073741824";
+    for args in [
+        &["matmul", most, most, most][..],
+        &["attention_scores", "4096", most, "65535", "--dtype", "f16", "--heads", "65535"],
+        &[
+            "linear",
+            "1",
+            "1048576",
+            "65535",
+            "--dtype",
+            "f32",
+            "--batch",
+            "8589934592",
+            "--activation",
+            "gelu_tanh",
+        ],
+    ] {
+        assert!(explain(args).contains(" tiles"), "{args:?}");
+    }
+    let output =
+        warpwright(["explain", "attention_scores", "99999999999", "99999999999", "64", "--device", "cpu"]);
+    let want = "error: attention_scores: rows of the result must be at most 1073741824, got 99999999999";
+    assert_eq!((output.status.code(), stderr(&output).trim()), (Some(1), want));
     let most = usize::MAX.to_string();
     let output = warpwright(["explain", "gru", "10", &most, "5", &most, "--device", "cpu"]);
     assert_eq!((output.status.code(), stderr(&output).lines().count()), (Some(1), 1), "{}", stderr(&output));

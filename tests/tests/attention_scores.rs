@@ -372,7 +372,9 @@ on_each_device! {
         };
         let plain = MaskedSoftmax::default();
         let (q, k) = (of(&[2, 3, 4])?, of(&[2, 5, 4])?);
-        assert_eq!(text(&q, &of(&[2, 5, 3])?, &plain), "attention_scores: `k` must have shape [.., N, 4], got [2, 5, 3]");
+        assert_eq!(text(&q, &of(&[2, 5, 3])?, &plain), "attention_scores: `k` must have shape [.., T, 4], got [2, 5, 3]");
+        assert_eq!(text(&of(&[4])?, &k, &plain), "attention_scores: `q` must have shape [.., S, D], got [4]");
+        assert_eq!(text(&q, &of(&[4])?, &plain), "attention_scores: `k` must have shape [.., T, D], got [4]");
         let infinite = MaskedSoftmax { scale: f32::INFINITY, ..plain };
         assert_eq!(text(&q, &k, &infinite), "attention_scores: `scale` must be finite, got inf");
         let keep = Tensor::zeros(device, DType::U8, &[6])?;

@@ -469,6 +469,10 @@ on_each_device! {
         assert_eq!(error, "linear_backward: `pre` is required: the slope of the activation is taken there");
         let error = ops::linear_backward(&x, &weight, &x, &Default::default()).expect_err("dy is wrong");
         assert_eq!(error.to_string(), "linear_backward: `dy` must have shape [2, 4], got [2, 3]");
+        let (row, ones) = (zeros(DType::F32, &[3])?, zeros(DType::F32, &[1, 4])?);
+        let error = ops::linear(&row, &weight, &Linear { residual: Some(&ones), ..Linear::default() });
+        let want = "linear: `residual` must have shape [4], got [1, 4]";
+        assert_eq!(error.expect_err("y has one dimension").to_string(), want);
         let gradients = ops::LinearGradients {
             dx: zeros(DType::F32, x.shape())?,
             dweight: zeros(DType::F32, weight.shape())?,

@@ -287,6 +287,16 @@ on_each_device! {
             }
             let (a, b) = (Tensor::zeros(device, dtype, &[0, 2, 3])?, Tensor::zeros(device, dtype, &[0, 3, 4])?);
             assert_eq!(ops::matmul(&a, &b, &Matmul::default())?.shape(), [0, 2, 4]);
+            // Batches that do not merge, of operands without elements.
+            let zeros = |shape: &[usize]| Tensor::zeros(device, dtype, shape);
+            let (a, b) = (zeros(&[2, 2, 2, 1, 0])?, zeros(&[2, 1, 2, 0, 3])?);
+            let c = floats(device, dtype, &[2, 1, 1, 1, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+            let y = ops::matmul(&a, &b, &Matmul { c: Some(&c), beta: 2.0, ..Default::default() })?;
+            let want: Vec<f64> = (0..24).map(|i| 2.0 * (i / 12 * 3 + i % 3 + 1) as f64).collect();
+            assert_same(&y.to_f64()?, &want, "no terms");
+            let (a, b, dy) = (zeros(&[2, 2, 2, 1, 1])?, zeros(&[2, 1, 2, 1, 0])?, zeros(&[2, 2, 2, 1, 0])?);
+            let gradients = ops::matmul_backward(&a, &b, &dy, &Matmul::default())?;
+            assert_same(&gradients.da.to_f64()?, &[0.0; 8], "no columns");
         }
         Ok(())
     }
@@ -361,7 +371,7 @@ on_each_device! {
         let integers = zeros(DType::I32, &[2, 3])?;
         assert_eq!(text(&integers, &b, &plain), "matmul: `a` must have dtype f32, f16 or bf16, got i32");
         let (two, three) = (zeros(DType::F32, &[2, 2, 3])?, zeros(DType::F32, &[3, 3, 4])?);
-        let want = "matmul: `b` must have shape dimensions in front that broadcast with [2], got [3, 3, 4]";
+        let want = "matmul: `b` must have shape [.., _, _] whose leading dimensions broadcast with [2], got [3, 3, 4]";
         assert_eq!(text(&two, &three, &plain), want);
         let c = zeros(DType::F32, &[3, 4])?;
         let want = "matmul: `c` must have shape [2, 4], where dimensions may be missing in front or be 1, got [3, 4]";

@@ -3,7 +3,7 @@
 use warpwright::Desc;
 use warpwright::ops::attention_scores::explain;
 
-use super::mask::{Form, Masks};
+use super::mask::Form;
 use crate::bench::args::Type;
 use crate::device::DeviceArgs;
 use crate::error::CliError;
@@ -35,6 +35,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let dtype = dtype.dtype();
     let of = |shape: &[usize]| Desc::new(&opened.device, dtype, shape);
     let (q, k) = (of(&[heads, queries, width])?, of(&[heads, keys, width])?);
-    let plan = explain(&q, &k, &Masks::new(&opened.device, dtype, queries, keys)?.request(mask))?;
+    let of_mask = mask.tensor(&opened.device, dtype, [queries, keys])?;
+    let plan = explain(&q, &k, &mask.request(of_mask.as_ref()))?;
     opened.print(&format!("attention_scores {heads} times {queries}x{keys}x{width} {dtype}: {plan}"))
 }

@@ -16,32 +16,27 @@ pub enum Form {
     Causal,
 }
 
-/// What masks of `[rows, cols]` would be.
-pub struct Masks {
-    keep: Desc,
-    bias: Desc,
-    lengths: Desc,
-}
-
-impl Masks {
-    pub fn new(device: &Device, dtype: DType, rows: usize, cols: usize) -> Result<Masks> {
-        Ok(Masks {
-            keep: Desc::new(device, DType::U8, &[rows, cols])?,
-            bias: Desc::new(device, dtype, &[rows, cols])?,
-            lengths: Desc::new(device, DType::I32, &[rows])?,
-        })
+impl Form {
+    /// What such a mask of `[rows, cols]` is, where it is a tensor.
+    pub fn tensor(self, device: &Device, dtype: DType, [rows, cols]: [usize; 2]) -> Result<Option<Desc>> {
+        match self {
+            Form::Keep => Desc::new(device, DType::U8, &[rows, cols]).map(Some),
+            Form::Bias => Desc::new(device, dtype, &[rows, cols]).map(Some),
+            Form::Lengths => Desc::new(device, DType::I32, &[rows]).map(Some),
+            Form::None | Form::Causal => Ok(None),
+        }
     }
 
-    /// A request with a mask of this form.
-    pub fn request(&self, form: Form) -> MaskedSoftmax<'_, Desc> {
+    /// A request with this mask, and its tensor.
+    pub fn request(self, tensor: Option<&Desc>) -> MaskedSoftmax<'_, Desc> {
+        let mask = tensor.map(|tensor| match self {
+            Form::Keep => Mask::Keep(tensor),
+            Form::Lengths => Mask::Range { starts: None, lengths: Some(tensor) },
+            Form::Bias | Form::None | Form::Causal => Mask::Bias(tensor),
+        });
         MaskedSoftmax {
-            mask: match form {
-                Form::Keep => Mask::Keep(&self.keep),
-                Form::Bias => Mask::Bias(&self.bias),
-                Form::Lengths => Mask::Range { starts: None, lengths: Some(&self.lengths) },
-                Form::None | Form::Causal => Mask::None,
-            },
-            causal: (form == Form::Causal).then_some(Causal::BottomRight),
+            mask: mask.unwrap_or(Mask::None),
+            causal: (self == Form::Causal).then_some(Causal::BottomRight),
             ..MaskedSoftmax::default()
         }
     }

@@ -3,7 +3,7 @@
 use warpwright::Desc;
 use warpwright::ops::masked_softmax::explain;
 
-use super::mask::{Form, Masks};
+use super::mask::Form;
 use crate::bench::args::Type;
 use crate::device::DeviceArgs;
 use crate::error::CliError;
@@ -29,6 +29,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let Args { rows, cols, mask, .. } = *args;
     let dtype = args.dtype.dtype();
     let x = Desc::new(&opened.device, dtype, &[rows, cols])?;
-    let plan = explain(&x, &Masks::new(&opened.device, dtype, rows, cols)?.request(mask))?;
+    let of_mask = mask.tensor(&opened.device, dtype, [rows, cols])?;
+    let plan = explain(&x, &mask.request(of_mask.as_ref()))?;
     opened.print(&format!("masked_softmax {rows}x{cols} {dtype}: {plan}"))
 }

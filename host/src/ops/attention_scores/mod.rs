@@ -117,6 +117,15 @@ impl Request {
     fn new<D: Described>(q: &D, k: &D, parameters: &MaskedSoftmax<D>) -> Result<Request> {
         let (q, k) = (q.described(), k.described());
         float(OP, "q", q)?;
+        let shape = |arg, required: String, desc: &Desc| {
+            Err(Error::Shape { op: OP, arg, required, got: desc.shape().to_vec() })
+        };
+        match (q.shape(), k.shape()) {
+            ([] | [_], _) => return shape("q", "[.., S, D]".to_owned(), q),
+            (_, [] | [_]) => return shape("k", "[.., T, D]".to_owned(), k),
+            ([.., d], [.., of_k]) if d != of_k => return shape("k", format!("[.., T, {d}]"), k),
+            _ => {}
+        }
         let of = Factors::new(OP, ("q", q, false), ("k", k, false))?;
         let epilogue = Epilogue { alpha: factors(parameters.scale).0, ..Epilogue::default() };
         let product = matmul::Problem::new(OP, of, epilogue, of.dtype, q.device())?;

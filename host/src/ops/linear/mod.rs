@@ -266,6 +266,11 @@ fn problem<D: Described>(x: &D, weight: &D, parameters: &Linear<D>) -> Result<Pr
     let problem = Problem { heads, ..Problem::new(OP, factors, epilogue, factors.dtype, x.device())? };
     match (parameters.residual, parameters.heads) {
         (Some(_), Some(heads)) => heads.refused("with a residual"),
+        // The row that x is taken for is none of the caller's.
+        (Some(residual), None) if x.rank() == 1 && residual.described().rank() > 1 => {
+            let (required, got) = (format!("[{}]", problem.factors.n), residual.described().shape().to_vec());
+            Err(Error::Shape { op: OP, arg: "residual", required, got })
+        }
         (Some(residual), None) => problem.with_addend("residual", residual.described()),
         (None, _) => Ok(problem),
     }

@@ -60,7 +60,13 @@ pub fn run_by_plan(problem: &Problem, a: &Tensor, b: &Tensor, behind: &Behind, y
             let copy = |tensor: &Tensor, front: &[usize]| -> Result<Tensor> {
                 let mut shape = front.to_vec();
                 shape.extend(&tensor.shape()[tensor.rank() - 2..]);
-                contiguous(&tensor.expand(&shape)?)
+                let view = tensor.expand(&shape)?;
+                // Without elements any strides are those of a contiguous tensor, but not ones that merge.
+                if view.is_empty() {
+                    Tensor::uninit(y.device(), view.dtype(), &shape)
+                } else {
+                    contiguous(&view)
+                }
             };
             let (a, b) = (copy(&a, &factors.front)?, copy(&b, &factors.front)?);
             let addend = addend.map(|addend| contiguous(&addend.expand(y.shape())?)).transpose()?;

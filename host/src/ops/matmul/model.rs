@@ -20,7 +20,7 @@ use crate::cuda::shared::blocks_that_fit;
 /// Terms of a split are a multiple of every kernel's depth; this is that of the kernels for 16 bits and for parts.
 const DEPTH: usize = 64;
 /// Most bytes of partial sums.
-const MOST_PARTIALS: usize = 64 << 20;
+const MOST_PARTIALS: f64 = (64 << 20) as f64;
 /// Microseconds that a launch takes by itself.
 const LAUNCH: f64 = 2.0;
 /// Microseconds from the start of a block to its first product, and from its last to its end.
@@ -83,7 +83,7 @@ impl Tile {
         let tiles = self.tiles(request);
         let pays = [(m, [true, false]), (n, [false, true])].map(|(rows, copies)| {
             let spared = (lines(request, tiles) - lines(&with(copies), tiles)) / LOOKUPS;
-            let megabytes = (batch * rows * k * 2 * dtype.size()) as f64 / 1e6;
+            let megabytes = product([batch, rows, k, 2 * dtype.size()]) / 1e6;
             let through_lines = matches!(
                 self.choice,
                 Choice::Pipelined { .. } | Choice::Turned { .. } | Choice::Alternating { .. }
@@ -109,13 +109,16 @@ impl Tile {
         let Request { m, n, k, batch, dtype, sides, .. } = *request;
         let k_of_split = k.div_ceil(splits).next_multiple_of(DEPTH).max(DEPTH);
         let clustered = matches!(self.pace, Pace::Clusters(_));
-        let partials =
-            if splits > 1 && !clustered { splits * batch * m * n.next_multiple_of(4) * 4 } else { 0 };
+        let partials = if splits > 1 && !clustered {
+            product([splits, batch, m, n.next_multiple_of(4), size_of::<f32>()])
+        } else {
+            0.0
+        };
         if k.div_ceil(k_of_split).max(1) != splits || partials > MOST_PARTIALS {
             return None;
         }
         let tiles = self.tiles(request);
-        let blocks = (tiles[0] * tiles[1] * splits * batch) as f64;
+        let blocks = product([tiles[0], tiles[1], splits, batch]);
         let fitting = target.shared_bytes.checked_div(self.shared_bytes).unwrap_or(self.resident);
         let resident = f64::from(self.resident.min(fitting).max(1));
         let sms = f64::from(target.sms);
@@ -134,7 +137,7 @@ impl Tile {
                 }
                 let Cluster { stage, end, meet, part, abreast, .. } = cluster;
                 let fitting = (sms * CLUSTERS[splits.ilog2() as usize]).max(1.0) * abreast;
-                let rounds = ((tiles[0] * tiles[1] * batch) as f64 / fitting).ceil();
+                let rounds = (product([tiles[0], tiles[1], batch]) / fitting).ceil();
                 let parts = splits as f64;
                 let meeting = if splits > 1 { meet + part * (parts - 1.0) } else { 0.0 };
                 rounds * (turns * stage + end / parts + meeting)
@@ -177,7 +180,8 @@ impl Tile {
                 waves * (resident * work + of_wave) + last + if rest > 0.0 { fill } else { 0.0 }
             }
         };
-        let bytes = (batch * (m * k + n * k + m * n) * dtype.size()) as f64;
+        let bytes =
+            [[m, k], [n, k], [m, n]].map(product).iter().sum::<f64>() * product([batch, dtype.size()]);
         let in_memory = bytes / MEMORY / 1e3;
         let of_blocks = match self.pace {
             Pace::Waves => {
@@ -201,9 +205,9 @@ impl Tile {
                 once + compute + BYTES[1] * bytes / 1e6 + LINES[1] * lines / 1e3
             }
         };
-        let read_again = 2.0 * partials as f64 / CACHE / 1e3;
+        let read_again = 2.0 * partials / CACHE / 1e3;
         let reduce = match self.pace {
-            _ if partials == 0 => 0.0,
+            _ if partials == 0.0 => 0.0,
             Pace::Waves | Pace::Reading(_) => LAUNCH + read_again,
             Pace::Parted(_) => REDUCE_PARTED + read_again,
             Pace::Staying(_) if rounded => REDUCE + read_again,
@@ -232,7 +236,7 @@ impl Tile {
             .map(|i| (i, [m, n][i], written(&sides[i])))
             .filter(|&(_, _, written)| written > 0)
             .map(|(i, rows, written)| {
-                let megabytes = (batch * rows * k * (dtype.size() + written)) as f64 / 1e6;
+                let megabytes = product([batch, rows, k, dtype.size() + written]) / 1e6;
                 copy + copied[usize::from(request.begins[i] < 16)] * megabytes
             })
             .sum();
@@ -260,6 +264,11 @@ impl Tile {
     }
 }
 
+/// Of extents, which may be more than an integer holds.
+fn product<const N: usize>(extents: [usize; N]) -> f64 {
+    extents.iter().map(|&extent| extent as f64).product()
+}
+
 /// Lines of L2 that are looked up for the tiles' stages.
 fn lines(request: &Request, tiles: [usize; 2]) -> f64 {
     let Request { m, n, k, batch, dtype, sides, begins, .. } = *request;
@@ -273,7 +282,7 @@ fn lines(request: &Request, tiles: [usize; 2]) -> f64 {
         };
         // Rows of a stage begin at multiples of this within a line, and at all of them alike often.
         let across = 2.0 - begins as f64 / LINE as f64;
-        (rows * times * k.div_ceil(LINE / dtype.size())) as f64 * across
+        product([rows, times, k.div_ceil(LINE / dtype.size())]) * across
     };
     batch as f64 * (of_side(0, m, tiles[1]) + of_side(1, n, tiles[0]))
 }

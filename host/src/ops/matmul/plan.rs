@@ -367,9 +367,11 @@ impl Plan {
         matches!(self.choice, Choice::Clustered { .. } | Choice::Loose { .. })
     }
 
-    /// Tiles of all parts of all products.
+    /// Tiles of all parts of all products; what is too many for a launch may be fewer than there are.
     pub fn total(&self, batch: usize) -> u64 {
-        (self.tiles[0] * self.tiles[1] * self.splits) as u64 * batch as u64
+        [self.tiles[1], self.splits, batch]
+            .iter()
+            .fold(self.tiles[0] as u64, |all, &of| all.saturating_mul(of as u64))
     }
 
     /// Blocks of the launch. Where a few less than most of them end together instead of some a tile earlier than others, these: it

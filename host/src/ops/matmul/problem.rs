@@ -73,7 +73,8 @@ impl Factors {
             Ok((front, row, col))
         };
         let strides = [steps(a_arg, a, a_swapped)?, steps(b_arg, b, b_swapped)?];
-        for (what, extent) in [("rows", m), ("columns", n), ("terms", k)] {
+        for (what, extent) in [("rows of the result", m), ("columns of the result", n), ("terms of a sum", k)]
+        {
             if extent > MAX_EXTENT {
                 let (limit, got) = (MAX_EXTENT as u64, extent.to_string());
                 return Err(Error::TooLarge { op, what, limit, got });
@@ -105,7 +106,7 @@ fn front(op: &'static str, b_arg: &'static str, a: &Desc, b: &Desc) -> Result<Di
             (same, 1) => same,
             (same, other) if same == other => same,
             _ => {
-                let required = format!("dimensions in front that broadcast with {of_a:?}");
+                let required = format!("[.., _, _] whose leading dimensions broadcast with {of_a:?}");
                 return Err(Error::Shape { op, arg: b_arg, required, got: b.shape().to_vec() });
             }
         };
