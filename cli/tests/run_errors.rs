@@ -54,6 +54,14 @@ fn mistakes_on_the_command_line_exit_with_2() {
             "masked_softmax: parameter `scale` is given twice: `1` and `2`".into(),
         ),
         ("run masked_softmax --set scale=big", "masked_softmax: parameter `scale` must be a number, got `big`".into()),
+        (
+            "run masked_softmax --set scale=1e-46",
+            "masked_softmax: parameter `scale` must be a number that f32 can hold, got `1e-46`".into(),
+        ),
+        (
+            "run masked_softmax --set scale=1e39",
+            "masked_softmax: parameter `scale` must be a number that f32 can hold, got `1e39`".into(),
+        ),
         ("run gelu --device cpu", "gelu: parameter `approximate` is required: `--set approximate=` tanh or none".into()),
         ("run cast --set dtype=f64", "cast: parameter `dtype` must be f32, f16 or bf16, got `f64`".into()),
         (

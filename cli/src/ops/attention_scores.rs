@@ -27,7 +27,12 @@ pub static OP: Op = Op {
         optional("lengths", "i32", "[.., S]", "keep the columns before this one, per row"),
         optional("starts", "i32", "[.., S]", "keep the columns from this one on, per row"),
     ],
-    outputs: &[tensor("y", "q's type", "[.., S, T]", "probabilities, 0 where masked")],
+    outputs: &[tensor(
+        "y",
+        "q's type",
+        "[.., S, T]",
+        "probabilities, 0 where masked; where no kernel takes both steps (explain tells) scores are rounded in between",
+    )],
     parameters: PARAMETERS,
     family: NAME,
     run,

@@ -156,7 +156,9 @@ const fn optional(
 impl Op {
     /// The names of its input tensors.
     pub fn known_tensors(&self) -> String {
-        quoted(self.inputs.iter().map(|tensor| tensor.name))
+        let names = quoted(self.inputs.iter().map(|tensor| tensor.name));
+        let of_layers = self.inputs.iter().any(|tensor| tensor.name.contains(LAYER));
+        if of_layers { format!("{names}, of up to {MOST_LAYERS} layers") } else { names }
     }
 
     pub fn dtype_names(&self) -> String {

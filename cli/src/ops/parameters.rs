@@ -54,7 +54,7 @@ impl Kind {
 
     fn parse(self, text: &str) -> Option<Value> {
         match self {
-            Kind::Number => text.parse().ok().map(Value::Number),
+            Kind::Number => number(text).map(Value::Number),
             Kind::Integer => text.parse().ok().map(Value::Integer),
             Kind::Unsigned => text.parse().ok().map(Value::Unsigned),
             Kind::Bool => text.parse().ok().map(Value::Bool),
@@ -68,6 +68,13 @@ impl Kind {
     }
 }
 
+/// In f32, which rounds; but a finite number stays finite, and what is not 0 does not become it.
+fn number(text: &str) -> Option<f32> {
+    let value: f64 = text.parse().ok()?;
+    let rounded = text.parse::<f32>().ok()?;
+    (value.is_finite() == rounded.is_finite() && (value == 0.0) == (rounded == 0.0)).then_some(rounded)
+}
+
 /// The parameters that were given.
 #[derive(Debug)]
 pub struct Parameters(BTreeMap<&'static str, Value>);
@@ -78,7 +85,10 @@ impl Parameters {
         specs: &'static [ParameterSpec],
         given: &[&str],
     ) -> Result<Parameters, CliError> {
-        let known = || quoted(specs.iter().map(|spec| spec.name));
+        let known = || match specs {
+            [] => "none".to_owned(),
+            _ => quoted(specs.iter().map(|spec| spec.name)),
+        };
         let mut texts: BTreeMap<&str, &str> = BTreeMap::new();
         let mut values = BTreeMap::new();
         for &pair in given {
@@ -94,7 +104,9 @@ impl Parameters {
                 return Err(CliError::DuplicateParameter { op, name, first, second });
             }
             let value = spec.kind.parse(text).ok_or_else(|| {
-                let (required, got) = (spec.kind.required(), text.to_owned());
+                let is_beyond = spec.kind == Kind::Number && text.parse::<f64>().is_ok();
+                let required = if is_beyond { "a number that f32 can hold" } else { spec.kind.required() };
+                let got = text.to_owned();
                 CliError::ParameterValue { op, name, required, got }
             })?;
             values.insert(name, value);

@@ -394,7 +394,8 @@ fn sequence_backward(
     let count = places.len() / (1 + usize::from(bidirectional));
     let (below_last, others) = INNER.split_at(count - 1);
     if let Some((name, given)) = others.iter().find_map(|&name| Some((name, tensors.get(name)?))) {
-        let (why, got) = (format!("with the weights of {count} layers"), given.shape().to_vec());
+        let layers = if count == 1 { "one layer".to_owned() } else { format!("{count} layers") };
+        let (why, got) = (format!("with the weights of {layers}"), given.shape().to_vec());
         return Err(CliError::UnwantedTensor { op: tensors.op(), name, why, got });
     }
     let inner = below_last.iter().map(|&name| tensors.require(name).cloned()).collect::<Result<_, _>>()?;
