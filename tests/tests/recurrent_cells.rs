@@ -91,16 +91,17 @@ fn close_gradient(what: &str, got: &Tensor, want: &[f64]) -> Result<()> {
 
 /// Each kind, type and shape.
 fn each(device: &Device, check: impl Fn(RecurrentKind, DType, &Operands, usize) -> Result<()>) -> Result<()> {
-    each_of(device, &EXTENTS, check)
+    each_of(device, &KINDS, &EXTENTS, check)
 }
 
-/// As [`each`], of some shapes.
+/// As [`each`], of some kinds and shapes.
 fn each_of(
     device: &Device,
+    kinds: &[RecurrentKind],
     extents: &[[usize; 3]],
     check: impl Fn(RecurrentKind, DType, &Operands, usize) -> Result<()>,
 ) -> Result<()> {
-    for kind in KINDS {
+    for &kind in kinds {
         for (i, dtype) in DTYPES.into_iter().enumerate() {
             for (turn, &extents) in extents.iter().enumerate() {
                 check(kind, dtype, &Operands::random(device, kind, dtype, extents)?, i + turn)?;
@@ -130,8 +131,12 @@ on_each_device! {
         each(device, next_state_is_right)
     }
 
-    fn cells_of_many_units_are_right(device: &Device) -> Result<()> {
-        each_of(device, &MANY_UNITS, next_state_is_right)
+    fn gru_cells_of_many_units_are_right(device: &Device) -> Result<()> {
+        each_of(device, &[RecurrentKind::Gru], &MANY_UNITS, next_state_is_right)
+    }
+
+    fn lstm_cells_of_many_units_are_right(device: &Device) -> Result<()> {
+        each_of(device, &[RecurrentKind::Lstm], &MANY_UNITS, next_state_is_right)
     }
 
     fn steps_for_given_inputs_of_the_gates_are_right(device: &Device) -> Result<()> {
@@ -168,7 +173,7 @@ on_each_device! {
 
     fn gradients_of_cells_are_right(device: &Device) -> Result<()> {
         // The checker takes its time over the products.
-        each_of(device, &EXTENTS[..3], |kind, dtype, of, turn| {
+        each_of(device, &KINDS, &EXTENTS[..3], |kind, dtype, of, turn| {
             let what = format!("{kind:?} {dtype} {:?}", of.h.shape());
             let weights = of.weights(turn % 2 == 1);
             let is_lstm = kind == RecurrentKind::Lstm;
