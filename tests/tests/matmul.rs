@@ -294,6 +294,9 @@ on_each_device! {
             let y = ops::matmul(&a, &b, &Matmul { c: Some(&c), beta: 2.0, ..Default::default() })?;
             let want: Vec<f64> = (0..24).map(|i| 2.0 * (i / 12 * 3 + i % 3 + 1) as f64).collect();
             assert_same(&y.to_f64()?, &want, "no terms");
+            let c = floats(device, dtype, &[2, 1, 2, 1, 3], &[0.5; 12])?;
+            let y = ops::matmul(&a, &b, &Matmul { c: Some(&c), ..Default::default() })?;
+            assert_same(&y.to_f64()?, &[0.5; 24], "no terms, and an addend that does not merge either");
             let (a, b, dy) = (zeros(&[2, 2, 2, 1, 1])?, zeros(&[2, 1, 2, 1, 0])?, zeros(&[2, 2, 2, 1, 0])?);
             let gradients = ops::matmul_backward(&a, &b, &dy, &Matmul::default())?;
             assert_same(&gradients.da.to_f64()?, &[0.0; 8], "no columns");

@@ -29,13 +29,13 @@ impl Form {
 
     /// A request with this mask, and its tensor.
     pub fn request(self, tensor: Option<&Desc>) -> MaskedSoftmax<'_, Desc> {
-        let mask = tensor.map(|tensor| match self {
-            Form::Keep => Mask::Keep(tensor),
-            Form::Lengths => Mask::Range { starts: None, lengths: Some(tensor) },
-            Form::Bias | Form::None | Form::Causal => Mask::Bias(tensor),
-        });
         MaskedSoftmax {
-            mask: mask.unwrap_or(Mask::None),
+            mask: match (self, tensor) {
+                (Form::Keep, Some(keep)) => Mask::Keep(keep),
+                (Form::Bias, Some(bias)) => Mask::Bias(bias),
+                (Form::Lengths, lengths) => Mask::Range { starts: None, lengths },
+                _ => Mask::None,
+            },
             causal: (self == Form::Causal).then_some(Causal::BottomRight),
             ..MaskedSoftmax::default()
         }

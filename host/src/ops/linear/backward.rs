@@ -217,11 +217,7 @@ impl Request {
         if let Some((input, _)) = parameters.input {
             same(OP, "input", input.described(), x)?;
         }
-        let most = matmul::MAX_EXTENT;
-        if rows > most {
-            let (limit, got) = (most as u64, rows.to_string());
-            return Err(Error::TooLarge { op: OP, what: "rows of `x`", limit, got });
-        }
+        matmul::within_limit(OP, "rows of `x`", rows)?;
         Ok(Request { n, k })
     }
 }

@@ -3,7 +3,7 @@
 use cuda_std::Float;
 use kernels_gpu::matmul::{self as kernels, Matrix};
 
-use super::launch::{divisor, packs_of_launch};
+use super::launch::{MOST_PACKS, divisor, packs_of_launch};
 use super::layout::{Copied, Layout, lines};
 use super::plan::Plan;
 use super::problem::Problem;
@@ -71,10 +71,7 @@ fn repacked<T: Element + Float + kernels::repack::Instances>(
 
 /// Whole lines across those of the operand, by the kernels of permutations.
 fn transposed(tensor: &Tensor, copied: &Copied) -> Result<Tensor> {
-    let &Copied { outer, inner, lines, length, .. } = copied;
-    let Matrix { row, col, outer: of_outer, inner: of_inner } = copied.source;
-    let view = tensor.strided(&[outer, inner, lines, length], &[of_outer, of_inner, row, col])?;
-    crate::ops::contiguous(&view)
+    crate::ops::contiguous(&copied.lying(tensor)?)
 }
 
 /// Any lines, with zeros behind them.
@@ -83,16 +80,11 @@ fn gathered<T: Element + Float + kernels::repack::Instances>(
     tensor: &Tensor,
     copied: &Copied,
 ) -> Result<Tensor> {
-    let &Copied { outer, inner, lines, length, pitch, source, .. } = copied;
+    let &Copied { outer, inner, lines, pitch, .. } = copied;
     let copy = Tensor::uninit(tensor.device(), tensor.dtype(), &[outer, inner, lines, pitch])?;
-    let Matrix { row, col, outer: of_outer, inner: of_inner } = source;
-    let lying = tensor.strided(&[outer, inner, lines, length], &[of_outer, of_inner, row, col])?;
-    gather::<T>(op, &lying, &copy, MOST_PACKS)?;
+    gather::<T>(op, &copied.lying(tensor)?, &copy, MOST_PACKS)?;
     Ok(copy)
 }
-
-/// The most packs that a launch has a thread for each of.
-const MOST_PACKS: usize = (1 << 31) - 1;
 
 /// Copies lines `[outer, inner, lines, length]` into those of the contiguous `copy`, by launches of at most so many packs or of one line.
 fn gather<T: Element + Float + kernels::repack::Instances>(
@@ -182,11 +174,9 @@ mod tests {
             assert_eq!(got.to_bits(), want.to_bits(), "{matrix:?} {rows}x{cols} at {at}");
         }
         // The same by many launches.
-        let pieces = Tensor::from_slice(device, copy.shape(), &vec![bf16::NAN; copy.len()]).unwrap();
-        let steps = [source.outer, source.inner, source.row, source.col];
-        let lying = from.strided(&[outer, inner, lines, length], &steps).unwrap();
         for most in [0, 7, pitch / bf16::PER_PACK * lines] {
-            gather::<bf16>("matmul", &lying, &pieces, most).unwrap();
+            let pieces = Tensor::from_slice(device, copy.shape(), &vec![bf16::NAN; copy.len()]).unwrap();
+            gather::<bf16>("matmul", &copied.lying(&from).unwrap(), &pieces, most).unwrap();
             assert_eq!(pieces.to_bytes().unwrap(), copy.to_bytes().unwrap(), "{matrix:?}, {most} at most");
         }
         let step = if along_k { lies.row } else { lies.col };

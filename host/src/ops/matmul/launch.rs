@@ -60,13 +60,7 @@ pub fn run_by_plan(problem: &Problem, a: &Tensor, b: &Tensor, behind: &Behind, y
             let copy = |tensor: &Tensor, front: &[usize]| -> Result<Tensor> {
                 let mut shape = front.to_vec();
                 shape.extend(&tensor.shape()[tensor.rank() - 2..]);
-                let view = tensor.expand(&shape)?;
-                // Without elements any strides are those of a contiguous tensor, but not ones that merge.
-                if view.is_empty() {
-                    Tensor::uninit(y.device(), view.dtype(), &shape)
-                } else {
-                    contiguous(&view)
-                }
+                contiguous(&tensor.expand(&shape)?)
             };
             let (a, b) = (copy(&a, &factors.front)?, copy(&b, &factors.front)?);
             let addend = addend.map(|addend| contiguous(&addend.expand(y.shape())?)).transpose()?;
@@ -533,11 +527,14 @@ fn short_divisor(op: &'static str, value: usize) -> Result<ShortDivisor> {
     u32::try_from(value.max(1)).ok().and_then(ShortDivisor::new).ok_or_else(|| too_large(op, value))
 }
 
+/// The most packs, and tiles, that a launch can have.
+pub(super) const MOST_PACKS: usize = (1 << 31) - 1;
+
 /// Packs that a launch has a thread for each of.
 pub(super) fn packs_of_launch(op: &'static str, packs: usize) -> Result<u32> {
-    u32::try_from(packs).ok().filter(|&packs| packs < 1 << 31).ok_or_else(|| too_large(op, packs))
+    u32::try_from(packs).ok().filter(|_| packs <= MOST_PACKS).ok_or_else(|| too_large(op, packs))
 }
 
 fn too_large(op: &'static str, got: usize) -> Error {
-    Error::TooLarge { op, what: "tiles of a launch", limit: (1 << 31) - 1, got: got.to_string() }
+    Error::TooLarge { op, what: "tiles of a launch", limit: MOST_PACKS as u64, got: got.to_string() }
 }

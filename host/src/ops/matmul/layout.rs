@@ -4,10 +4,20 @@ use kernels_gpu::matmul::Matrix;
 
 use super::problem::Problem;
 use crate::dtype::DType;
+use crate::error::{Error, Result};
 use crate::shape::{self, Dims, merge};
+use crate::tensor::Tensor;
 
 /// The largest m, n and k: kernels count in 31 bits, with room for a tile.
 pub const MAX_EXTENT: usize = 1 << 30;
+
+/// Wants an extent that kernels can count in.
+pub fn within_limit(op: &'static str, what: &'static str, extent: usize) -> Result<()> {
+    if extent > MAX_EXTENT {
+        return Err(Error::TooLarge { op, what, limit: MAX_EXTENT as u64, got: extent.to_string() });
+    }
+    Ok(())
+}
 
 /// A product as kernels see it: a batch of up to two dimensions, and steps in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,6 +219,12 @@ impl Copied {
     pub fn in_lines(self, dtype: DType) -> Copied {
         let pitch = if self.source.col == 1 { pitch(self.length, dtype) } else { self.pitch };
         Copied { pitch, ..self }
+    }
+
+    /// The operand as `[outer, inner, lines, length]`.
+    pub fn lying(&self, operand: &Tensor) -> Result<Tensor> {
+        let &Copied { outer, inner, lines, length, source, .. } = self;
+        operand.strided(&[outer, inner, lines, length], &[source.outer, source.inner, source.row, source.col])
     }
 
     /// Where the copy's elements lie.

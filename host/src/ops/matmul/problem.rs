@@ -3,7 +3,7 @@
 use kernels_gpu::matmul::activation;
 
 use super::broadcast;
-use super::layout::{Layout, MAX_EXTENT};
+use super::layout::{Layout, within_limit};
 use super::plan::{Choice, Plan, Request, Target, Wanted};
 use super::tuned;
 use crate::dtype::DType;
@@ -34,7 +34,8 @@ fn strides(desc: &Desc, swapped: bool) -> (Dims<isize>, isize, isize) {
     let (front, last) = desc.strides().split_at(desc.rank() - 2);
     let (rows, cols) = if swapped { (last[1], last[0]) } else { (last[0], last[1]) };
     let mut steps = Dims::new();
-    front.iter().for_each(|&step| steps.push(step));
+    // Without elements there is nowhere to step to, and all dimensions merge.
+    front.iter().for_each(|&step| steps.push(if desc.is_empty() { 0 } else { step }));
     (steps, rows, cols)
 }
 
@@ -75,10 +76,7 @@ impl Factors {
         let strides = [steps(a_arg, a, a_swapped)?, steps(b_arg, b, b_swapped)?];
         for (what, extent) in [("rows of the result", m), ("columns of the result", n), ("terms of a sum", k)]
         {
-            if extent > MAX_EXTENT {
-                let (limit, got) = (MAX_EXTENT as u64, extent.to_string());
-                return Err(Error::TooLarge { op, what, limit, got });
-            }
+            within_limit(op, what, extent)?;
         }
         let swapped = [a_swapped, b_swapped];
         Ok(Factors { dtype: a.dtype(), m, n, k, front, strides, swapped, tf32: false })

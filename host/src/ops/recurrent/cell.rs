@@ -3,12 +3,13 @@
 use super::backward::{self, Upward};
 use super::layer::Layer;
 use super::plan::Plan;
-use super::problem::{operand, weights, within_limit};
+use super::problem::{operand, weights};
 use super::walk::{Carried, Operands, step, step_back};
 use super::{Kind, LayerGradients, RecurrentWeights, dense, fused};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::masked_softmax::Described;
+use crate::ops::matmul::within_limit;
 use crate::ops::pointwise::{float, reach, with_float};
 use crate::ops::{self, Linear};
 use crate::tensor::{Desc, Tensor};

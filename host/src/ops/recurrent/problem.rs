@@ -5,7 +5,7 @@ use super::{Kind, Recurrent, RecurrentWeights};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::masked_softmax::Described;
-use crate::ops::matmul::MAX_EXTENT;
+use crate::ops::matmul::within_limit;
 use crate::ops::pointwise::{contiguous, float, on_device, reach, typed};
 use crate::tensor::Desc;
 
@@ -51,15 +51,6 @@ pub fn weights<D: Described>(
     within_limit(op, "rows of `w_hh`", rows)?;
     within_limit(op, "columns of `w_ih`", input)?;
     Ok(hidden)
-}
-
-/// Wants an extent that kernels can count in.
-pub fn within_limit(op: &'static str, what: &'static str, extent: usize) -> Result<()> {
-    if extent > MAX_EXTENT {
-        let (limit, got) = (MAX_EXTENT as u64, extent.to_string());
-        return Err(Error::TooLarge { op, what, limit, got });
-    }
-    Ok(())
 }
 
 /// An error about a weight with the name that this has in its layer and direction.

@@ -78,6 +78,13 @@ pub fn blocks_of(op: &'static str, [rows, groups]: [usize; 2], threads: u32) -> 
     Ok((count as u64).div_ceil(threads.into()))
 }
 
+impl Operands<'_> {
+    /// A thread for each `width` units of each row.
+    fn grid(&self, width: usize, threads: u32) -> Result<Grid> {
+        Grid::new(blocks_of(self.op, [self.h.shape()[0], self.h.shape()[1] / width], threads)?)
+    }
+}
+
 fn parameters(of: &Operands, width: usize, has: u32) -> Step {
     let (batch, hidden) = (of.h.shape()[0], of.h.shape()[1]);
     let bits = [(of.lengths, has::LENGTHS), (of.y, has::Y)];
@@ -111,9 +118,9 @@ pub fn step<T: Number>(kind: Kind, of: &Operands, h_next: &Tensor, c_next: Optio
         write(of.y)?,
         parameters(of, width, 0),
     );
-    let blocks = blocks_of(of.op, [of.h.shape()[0], of.h.shape()[1] / width], kernel.bounds.threads)?;
+    let grid = of.grid(width, kernel.bounds.threads)?;
     // SAFETY: tensors of one batch and so many units, contiguous, and aligned where four go together; the grid covers them.
-    unsafe { of.h.device().launch(kernel, Grid::new(blocks)?, args) }
+    unsafe { of.h.device().launch(kernel, grid, args) }
 }
 
 /// The gradients that a step passes on, all f32 `[B, H]`.
@@ -171,9 +178,9 @@ pub fn step_back<T: Number>(
         write(carried.dc)?,
         parameters(of, width, given),
     );
-    let blocks = blocks_of(of.op, [of.h.shape()[0], of.h.shape()[1] / width], kernel.bounds.threads)?;
+    let grid = of.grid(width, kernel.bounds.threads)?;
     // SAFETY: as in `step`.
-    unsafe { of.h.device().launch(kernel, Grid::new(blocks)?, args) }
+    unsafe { of.h.device().launch(kernel, grid, args) }
 }
 
 #[cfg(test)]
