@@ -1,13 +1,15 @@
 //! Copies of matrices whose rows do not start at multiples of 16 bytes, with rows that do.
 //!
 //! Of `[batch, rows, cols]` in any strides comes `[batch, rows, pitch]`, contiguous, zeros behind the columns. A product
-//! reads an operand many times, so the copy pays wherever the product is not small.
+//! reads an operand many times, so the copy pays wherever the product is not small. Both operands of a product are copied by one launch: of small ones
+//! a launch is most of what a copy takes.
 //!
-//! Launch: 1-D grid; a thread writes a pack.
+//! Launch: 1-D grid; a thread writes a pack, of the first matrix or of the second behind it.
 //!
 //! Floor: read and written once at the copy rate.
 
 use super::Matrix;
+use cuda_std::dependent;
 use cuda_std::divide::Divisor;
 use cuda_std::plain_parameter;
 use cuda_std::prelude::*;
@@ -31,17 +33,41 @@ pub struct Repack {
 }
 plain_parameter!(Repack);
 
-/// Copies.
+/// Copies a matrix and, where `q` has packs, another.
 ///
 /// # Safety
-/// `source` has the elements that `p` names, `out` the packs; the grid has a thread for each pack.
+/// The sources have the elements that `p` and `q` name, the others the packs; the grid has a thread for each pack.
 #[kernel(family = "matmul", types = [f32, f16, bf16], instances = [{ ; threads: 256 }])]
-pub unsafe fn repack<T: Float>(source: Global<T>, out: GlobalMut<T>, p: Repack) {
-    let index = thread::index_1d();
-    if index >= p.packs as u64 {
-        return;
+pub unsafe fn repack<T: Float>(
+    source: Global<T>,
+    out: GlobalMut<T>,
+    p: Repack,
+    other: Global<T>,
+    out_of_other: GlobalMut<T>,
+    q: Repack,
+) {
+    // Products of f32 have several blocks on a multiprocessor, which would come to lie where this kernel's are fewest.
+    if const { T::PER_PACK == 8 } {
+        dependent::begin();
     }
-    let (row, pack) = p.packs_of_row.div_rem(index as u32);
+    let index = thread::index_1d();
+    // SAFETY: the caller's contract.
+    unsafe {
+        if index < p.packs as u64 {
+            copy_pack(source, out, &p, index as u32);
+        } else if index - (p.packs as u64) < q.packs as u64 {
+            copy_pack(other, out_of_other, &q, (index - p.packs as u64) as u32);
+        }
+    }
+}
+
+/// Copies pack `index`.
+///
+/// # Safety
+/// `source` has the elements that `p` names, `out` the pack.
+#[inline(always)]
+unsafe fn copy_pack<T: Float>(source: Global<T>, out: GlobalMut<T>, p: &Repack, index: u32) {
+    let (row, pack) = p.packs_of_row.div_rem(index);
     let (batch, row) = p.rows.div_rem(row);
     let (outer, inner) = p.inner.div_rem(batch);
     let col = pack * T::PER_PACK as u32;

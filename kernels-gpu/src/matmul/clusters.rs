@@ -199,35 +199,6 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
         sums
     }
 
-    /// Finishes the block's share of rows element by element, neighbours by neighbouring lanes and four rows at a time, with what `sums` gives for
-    /// places in the share.
-    ///
-    /// # Safety
-    /// As [`Self::finish`].
-    #[inline(always)]
-    unsafe fn columns<T: Half>(
-        self,
-        finish: &Finish<T>,
-        (first_row, first_col): (u32, u32),
-        (cols, threads): (u32, u32),
-        sums: impl Fn([u32; 4]) -> [f32; 4],
-    ) {
-        let thread = thread::thread_idx_x();
-        let (mut row, col, rows) = (thread / cols, thread % cols, threads / cols);
-        while finish.is_within(first_row + row, first_col + col) && row < self.share {
-            let of_row = |i: u32| {
-                let down = row + i * rows;
-                // Beyond the share any will do.
-                (if down < self.share { down } else { row }) * (cols + PAD) + col
-            };
-            let sums = sums([of_row(0), of_row(1), of_row(2), of_row(3)]);
-            let down = (first_row + row, rows, first_row + self.share);
-            // SAFETY: the caller's contract.
-            unsafe { finish.column(down, first_col + col, sums) };
-            row += 4 * rows;
-        }
-    }
-
     /// Adds up the block's share of rows, in the order of the parts, and finishes them.
     ///
     /// # Safety
@@ -256,8 +227,8 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
                 while row < share {
                     let at = row * pitch + col;
                     let all = || self.eight(at);
-                    let place = |i: u32| (first_row + row, first_col + col + i);
                     let one = |i: u32| self.each([at + i])[0];
+                    let place = |i: u32| (first_row + row, first_col + col + i);
                     finish.pack(first_row + row, first_col + col, all, place, one);
                     row += threads / packs;
                 }
@@ -265,11 +236,13 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
                 // One part has a loop of its own in large tiles, which have many rows; in small ones its instructions would take longer to
                 // come than they save.
                 let of_one = |at: [u32; 4]| at.map(|at| self.inbox.sums().get(at));
+                let places = |rows: [u32; 4], col: u32| rows.map(|row| row * pitch + col);
+                let (first, extents, thread) = ((first_row, first_col), (share, cols), (thread, threads));
                 if const { SUMS > 32 } && size == 1 {
-                    self.columns(&finish, (first_row, first_col), (cols, threads), of_one);
+                    finish.columns(first, extents, thread, |rows, col| of_one(places(rows, col)));
                 } else {
                     let sums = |at| if size == 1 { of_one(at) } else { self.each(at) };
-                    self.columns(&finish, (first_row, first_col), (cols, threads), sums);
+                    finish.columns(first, extents, thread, |rows, col| sums(places(rows, col)));
                 }
             }
         }

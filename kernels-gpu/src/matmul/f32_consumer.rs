@@ -112,26 +112,28 @@ impl WarpFinisher {
         finite: bool,
         again: impl Fn(u32, u32) -> f32,
     ) {
+        // Else what comes of it would be worked out in front of all tiles, for which there are no registers.
+        let this = Self { lane: warp::warp_shuffle_idx(u32::MAX, self.lane, self.lane, 32).0, ..self };
         // Four numbers of a row; they are permuted by rows, against bank conflicts.
         let place = |row: u32, quad: u32| (row * PACKS + (quad ^ (row % 8 * 2))) * PACK;
         // SAFETY: the caller's contract; all lanes meet between the writes to the chunk and the reads.
         unsafe {
-            let staged = Shared::<f32>::dynamic(self.room, ROWS_OF_WARP * CHUNK);
+            let staged = Shared::<f32>::dynamic(this.room, ROWS_OF_WARP * CHUNK);
             // A store may still be reading it.
             tma::wait_stores_read::<0>();
             // Not to be unrolled: the epilogue is long.
             let rows = bits::opaque(ROWS_OF_WARP);
             let mut chunk = 0;
-            while chunk < SUMS / SUMS_OF_CHUNK && finish.is_within(0, self.col + chunk as u32 * CHUNK) {
-                let col = self.col + chunk as u32 * CHUNK;
+            while chunk < SUMS / SUMS_OF_CHUNK && finish.is_within(0, this.col + chunk as u32 * CHUNK) {
+                let col = this.col + chunk as u32 * CHUNK;
                 warp::sync_warp(u32::MAX);
                 for number in 0..SUMS / SUMS_OF_CHUNK {
                     if number == chunk {
                         for i in 0..SUMS_OF_CHUNK / 2 {
-                            let row = self.lane / 4 + i as u32 % 2 * 8;
-                            let quad = i as u32 / 2 * 2 + self.lane % 4 / 2;
+                            let row = this.lane / 4 + i as u32 % 2 * 8;
+                            let quad = i as u32 / 2 * 2 + this.lane % 4 / 2;
                             let pair = [0, 1].map(|j| sums[number * SUMS_OF_CHUNK + 2 * i + j]);
-                            staged.set_8(place(row, quad) + self.lane % 2 * 2, pair.map(f32::to_bits));
+                            staged.set_8(place(row, quad) + this.lane % 2 * 2, pair.map(f32::to_bits));
                         }
                     }
                 }
@@ -141,16 +143,16 @@ impl WarpFinisher {
                     while first < rows * CHUNK {
                         let of = |lane: u32| ((first + lane) / CHUNK, (first + lane) % CHUNK);
                         let staged_at = |(row, along): (u32, u32)| place(row, along / PACK) + along % PACK;
-                        let (row, along) = of(self.lane);
-                        let exists = finish.is_within(self.row + row, col + along);
+                        let (row, along) = of(this.lane);
+                        let exists = finish.is_within(this.row + row, col + along);
                         let is_wrong = exists && !staged.get(staged_at((row, along))).is_finite();
                         // Rarely any: all lanes compute one after the other.
                         let mut wrong = warp::warp_vote_ballot(u32::MAX, is_wrong);
                         while wrong != 0 {
                             let lane = wrong.trailing_zeros();
                             let (row, along) = of(lane);
-                            let sum = again(self.row + row, col + along);
-                            if self.lane == lane {
+                            let sum = again(this.row + row, col + along);
+                            if this.lane == lane {
                                 staged.set(staged_at((row, along)), sum);
                             }
                             wrong &= wrong - 1;
@@ -159,29 +161,28 @@ impl WarpFinisher {
                     }
                     warp::sync_warp(u32::MAX);
                 }
-                let (mut first, pack) = (0, self.lane % PACKS);
-                while first < rows {
-                    let row = first + self.lane / PACKS;
+                if !finish.is_packed() {
+                    let sums = |rows: [u32; 4], along: u32| {
+                        let mut column = [0.0; 4];
+                        for i in 0..4 {
+                            column[i] = staged.get(place(rows[i], along / PACK) + along % PACK);
+                        }
+                        column
+                    };
+                    finish.columns((this.row, col), (rows, CHUNK), (this.lane, 32), sums);
+                    chunk += 1;
+                    continue;
+                }
+                let (mut row, pack) = (this.lane / PACKS, this.lane % PACKS);
+                while row < rows {
                     let all = || {
                         let [a, b, c, d] = staged.get_pack(place(row, pack)).map(f32::from_bits);
                         [a, b, c, d, 0.0, 0.0, 0.0, 0.0]
                     };
-                    let in_chunk = |i: u32| {
-                        // Neighbours by neighbouring lanes.
-                        let number = i * 32 + self.lane;
-                        let spread = (first + number / CHUNK, number % CHUNK);
-                        if finish.is_packed() { (row, pack * PACK + i) } else { spread }
-                    };
-                    let at = |i: u32| {
-                        let (row, along) = in_chunk(i);
-                        (self.row + row, col + along)
-                    };
-                    let sum = |i: u32| {
-                        let (row, along) = in_chunk(i);
-                        staged.get(place(row, along / PACK) + along % PACK)
-                    };
-                    finish.pack(self.row + row, col + pack * PACK, all, at, sum);
-                    first += ROWS_AT_A_TIME;
+                    let one = |i: u32| staged.get(place(row, pack) + i);
+                    let at = |i: u32| (this.row + row, col + pack * PACK + i);
+                    finish.pack(this.row + row, col + pack * PACK, all, at, one);
+                    row += ROWS_AT_A_TIME;
                 }
                 chunk += 1;
             }

@@ -96,7 +96,7 @@ impl<T: Float> Finish<T> {
         places
     }
 
-    /// Whether results go out in whole packs; if not, neighbours are best finished by neighbouring lanes.
+    /// Whether results go out in whole packs; if not, they are best finished by [`Self::columns`].
     #[inline(always)]
     pub fn is_packed(&self) -> bool {
         self.has(flag::PACKED)
@@ -310,11 +310,47 @@ impl<T: Float> Finish<T> {
         }
     }
 
+    /// Finishes `rows`×`cols` sums from (first_row, first_col) on one by one, as far as they are within the result: neighbours of a row by
+    /// neighbouring threads, and of each column `N` at a time, so that what is read for them is under way together. `sums` gives those of so
+    /// many rows of a column, counted from the first.
+    ///
+    /// # Safety
+    /// As [`Self::pack`]. All of so many threads call, with their number among them; `cols` is a multiple of that, or that of `cols`.
+    #[inline(always)]
+    pub unsafe fn columns<const N: usize>(
+        &self,
+        (first_row, first_col): (u32, u32),
+        (rows, cols): (u32, u32),
+        (thread, threads): (u32, u32),
+        sums: impl Fn([u32; N], u32) -> [f32; N],
+    ) {
+        let step = if threads > cols { threads / cols } else { 1 };
+        let mut col = thread % cols;
+        while col < cols && first_col + col < self.p.n {
+            let mut row = thread / cols;
+            while row < rows && first_row + row < self.p.m {
+                let mut of_rows = [row; N];
+                for i in 1..N {
+                    let down = row + i as u32 * step;
+                    // Beyond the last any will do.
+                    if down < rows {
+                        of_rows[i] = down;
+                    }
+                }
+                let sums = sums(of_rows, col);
+                // SAFETY: the caller's contract.
+                unsafe { self.column((first_row + row, step, first_row + rows), first_col + col, sums) };
+                row += N as u32 * step;
+            }
+            col += threads;
+        }
+    }
+
     /// Finishes the `rows`×`cols` sums that a block has in shared memory, in rows of `pitch` elements, for the tile
     /// that begins at (first_row, first_col).
     ///
     /// # Safety
-    /// As [`Self::pack`]; all `threads` threads of the block call, and the sums have been synchronised.
+    /// As [`Self::columns`]; all `threads` threads of the block call, and the sums have been synchronised.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     pub unsafe fn tile(
@@ -328,37 +364,35 @@ impl<T: Float> Finish<T> {
         let per_pack = T::PER_PACK as u32;
         let packs = cols / per_pack;
         let thread = thread::thread_idx_x();
-        let (mut first, down, col) = (0, thread / packs, thread % packs * per_pack);
         // Not to be unrolled.
         let rows = bits::opaque(rows);
-        while first < rows {
-            let row = first + down;
-            let at = row * pitch + col;
-            // SAFETY: within the sums; the rest is the caller's contract.
-            unsafe {
-                let all = || {
-                    let [a, b, c, d] = sums.get_pack(at);
-                    let wide = const { T::PER_PACK == PACK };
-                    let [e, f, g, h] = if wide { sums.get_pack(at + 4) } else { [0; 4] };
-                    [a, b, c, d, e, f, g, h].map(f32::from_bits)
+        // SAFETY: within the sums; the rest is the caller's contract.
+        unsafe {
+            // What most results take comes first: code that is skipped takes its time to come.
+            if self.is_packed() {
+                let (mut row, col) = (thread / packs, thread % packs * per_pack);
+                while row < rows {
+                    let at = row * pitch + col;
+                    let all = || {
+                        let [a, b, c, d] = sums.get_pack(at);
+                        let wide = const { T::PER_PACK == PACK };
+                        let [e, f, g, h] = if wide { sums.get_pack(at + 4) } else { [0; 4] };
+                        [a, b, c, d, e, f, g, h].map(f32::from_bits)
+                    };
+                    let place = |i: u32| (first_row + row, first_col + col + i);
+                    self.pack(first_row + row, first_col + col, all, place, |i| sums.get(at + i));
+                    row += threads / packs;
+                }
+            } else {
+                let of_rows = |rows: [u32; 4], col: u32| {
+                    let mut column = [0.0; 4];
+                    for i in 0..4 {
+                        column[i] = sums.get(rows[i] * pitch + col);
+                    }
+                    column
                 };
-                let in_tile = |i: u32| {
-                    // Neighbours by neighbouring threads.
-                    let number = i * threads + thread;
-                    let spread = (first + number / cols, number % cols);
-                    if self.is_packed() { (row, col + i) } else { spread }
-                };
-                let place = |i: u32| {
-                    let (row, col) = in_tile(i);
-                    (first_row + row, first_col + col)
-                };
-                let sum = |i: u32| {
-                    let (row, col) = in_tile(i);
-                    sums.get(row * pitch + col)
-                };
-                self.pack(first_row + row, first_col + col, all, place, sum);
+                self.columns((first_row, first_col), (rows, cols), (thread, threads), of_rows);
             }
-            first += threads / packs;
         }
     }
 }

@@ -27,13 +27,15 @@ pub(super) fn prepare<T: Element + Float + kernels::repack::Instances>(
 ) -> Result<Ready> {
     let mut layout = *layout;
     let mut held = operands.map(Tensor::clone);
+    let mut pieces = Vec::new();
     let extents = [(layout.m, layout.k), (layout.n, layout.k)];
     for (i, side) in plan.sides.into_iter().enumerate() {
         let (rows, cols) = extents[i];
         let matrix = if i == 0 { &mut layout.a } else { &mut layout.b };
         if side.copied {
             let copied = Copied::new(matrix, [rows, cols], layout.batch, side.along_k, T::PER_PACK);
-            held[i] = repacked::<T>(problem.op, &held[i], matrix, &copied.in_lines(T::DTYPE))?;
+            let copied = copied.in_lines(T::DTYPE);
+            held[i] = repacked::<T>(problem.op, &held[i], matrix, &copied, &mut pieces)?;
         }
         // The step of a single line is any.
         if let Some(lines) = lines(matrix, rows, cols, T::PER_PACK) {
@@ -44,21 +46,25 @@ pub(super) fn prepare<T: Element + Float + kernels::repack::Instances>(
             };
         }
     }
+    copy::<T>(&pieces)?;
     Ok(Ready { layout, operands: held })
 }
 
-/// A copy of an operand, and where it lies.
+/// A copy of an operand, and where it lies; of what is still to be copied it leaves `pieces`.
 fn repacked<T: Element + Float + kernels::repack::Instances>(
     op: &'static str,
     tensor: &Tensor,
     matrix: &mut Matrix,
     copied: &Copied,
+    pieces: &mut Vec<Piece>,
 ) -> Result<Tensor> {
-    let &Copied { length, pitch, source, .. } = copied;
+    let &Copied { outer, inner, lines, length, pitch, source, .. } = copied;
     let copy = if source.row == 1 && source.col != 1 && pitch == length {
         transposed(tensor, copied)?
     } else {
-        gathered::<T>(op, tensor, copied)?
+        let copy = Tensor::uninit(tensor.device(), tensor.dtype(), &[outer, inner, lines, pitch])?;
+        gather::<T>(op, &copied.lying(tensor)?, &copy, MOST_PACKS, pieces)?;
+        copy
     };
     let lies = copied.matrix();
     *matrix = Matrix {
@@ -74,24 +80,20 @@ fn transposed(tensor: &Tensor, copied: &Copied) -> Result<Tensor> {
     crate::ops::contiguous(&copied.lying(tensor)?)
 }
 
-/// Any lines, with zeros behind them.
-fn gathered<T: Element + Float + kernels::repack::Instances>(
-    op: &'static str,
-    tensor: &Tensor,
-    copied: &Copied,
-) -> Result<Tensor> {
-    let &Copied { outer, inner, lines, pitch, .. } = copied;
-    let copy = Tensor::uninit(tensor.device(), tensor.dtype(), &[outer, inner, lines, pitch])?;
-    gather::<T>(op, &copied.lying(tensor)?, &copy, MOST_PACKS)?;
-    Ok(copy)
+/// Lines of any strides that become whole packs, with zeros behind them.
+struct Piece {
+    source: Tensor,
+    copy: Tensor,
+    p: kernels::Repack,
 }
 
-/// Copies lines `[outer, inner, lines, length]` into those of the contiguous `copy`, by launches of at most so many packs or of one line.
-fn gather<T: Element + Float + kernels::repack::Instances>(
+/// Leaves lines `[outer, inner, lines, length]` that become those of the contiguous `copy`, in pieces of at most so many packs or of one line.
+fn gather<T: Float>(
     op: &'static str,
     source: &Tensor,
     copy: &Tensor,
     most: usize,
+    pieces: &mut Vec<Piece>,
 ) -> Result<()> {
     let packs = copy.len() / T::PER_PACK;
     // The outermost dimension that can be halved: what is left of the copy is contiguous.
@@ -100,7 +102,7 @@ fn gather<T: Element + Float + kernels::repack::Instances>(
         let (extent, half) = (copy.shape()[dim], copy.shape()[dim] / 2);
         return [(0, half), (half, extent - half)].into_iter().try_for_each(|(first, count)| {
             let part = |of: &Tensor| of.narrow(dim as isize, first, count);
-            gather::<T>(op, &part(source)?, &part(copy)?, most)
+            gather::<T>(op, &part(source)?, &part(copy)?, most, pieces)
         });
     }
     let &[_, inner, lines, length] = source.shape() else { unreachable!("four dimensions") };
@@ -114,13 +116,40 @@ fn gather<T: Element + Float + kernels::repack::Instances>(
         packs: packs_of_launch(op, packs)?,
     };
     if packs > 0 {
-        let kernel = &kernels::repack::kernels::<T>()[0];
-        let grid = Grid::covering(packs as u64, kernel.bounds.threads.into())?;
-        let args = (source.view::<T>()?, copy.view_mut::<T>()?, p);
-        // SAFETY: the source has the elements of the operand's layout, the copy whole packs for all lines.
-        unsafe { source.device().launch(kernel, grid, args)? };
+        pieces.push(Piece { source: source.clone(), copy: copy.clone(), p });
     }
     Ok(())
+}
+
+/// Copies the pieces, two by a launch.
+fn copy<T: Element + Float + kernels::repack::Instances>(pieces: &[Piece]) -> Result<()> {
+    for two in pieces.chunks(2) {
+        let packs = |pieces: &[Piece]| pieces.iter().map(|piece| piece.p.packs as usize).sum();
+        if packs(two) <= MOST_PACKS {
+            launch::<T>(two, packs(two))?;
+        } else {
+            two.chunks(1).try_for_each(|one| launch::<T>(one, packs(one)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies one or two pieces, of so many packs together.
+fn launch<T: Element + Float + kernels::repack::Instances>(pieces: &[Piece], packs: usize) -> Result<()> {
+    let (first, last) = (&pieces[0], &pieces[pieces.len() - 1]);
+    let second = if pieces.len() > 1 { last.p } else { kernels::Repack { packs: 0, ..last.p } };
+    let kernel = &kernels::repack::kernels::<T>()[0];
+    let grid = Grid::covering(packs as u64, kernel.bounds.threads.into())?;
+    let args = (
+        first.source.view::<T>()?,
+        first.copy.view_mut::<T>()?,
+        first.p,
+        last.source.view::<T>()?,
+        last.copy.view_mut::<T>()?,
+        second,
+    );
+    // SAFETY: the sources have the elements of the operands' layouts, the copies whole packs for all lines.
+    unsafe { first.source.device().launch(kernel, grid, args) }
 }
 
 /// A matrix as it is, or a copy with zeros behind its columns, whose rows start at multiples of 16 bytes; and the step from one
@@ -139,8 +168,10 @@ pub fn packed_rows<T: Element + Float + kernels::repack::Instances>(
         return Ok((matrix.clone(), lines.step as usize));
     }
     let copied = Copied::new(&at, [rows, cols], [1, 1], true, T::PER_PACK);
-    let copy = repacked::<T>(op, matrix, &mut at, &copied)?;
-    Ok((copy, at.row as usize))
+    let mut pieces = Vec::new();
+    let packed = repacked::<T>(op, matrix, &mut at, &copied, &mut pieces)?;
+    copy::<T>(&pieces)?;
+    Ok((packed, at.row as usize))
 }
 
 #[cfg(test)]
@@ -160,8 +191,10 @@ mod tests {
         let copied =
             Copied::new(&matrix, [rows, cols], [2, 3], along_k, bf16::PER_PACK).in_lines(bf16::DTYPE);
         let mut lies = matrix;
-        let copy = repacked::<bf16>("matmul", &from, &mut lies, &copied).unwrap();
-        let got = copy.to_vec::<bf16>().unwrap();
+        let mut pieces = Vec::new();
+        let whole = repacked::<bf16>("matmul", &from, &mut lies, &copied, &mut pieces).unwrap();
+        copy::<bf16>(&pieces).unwrap();
+        let got = whole.to_vec::<bf16>().unwrap();
         let Copied { outer, inner, lines, length, pitch, source, .. } = copied;
         assert_eq!(got.len(), outer * inner * lines * pitch);
         for (at, got) in got.into_iter().enumerate() {
@@ -173,11 +206,13 @@ mod tests {
             let want = if element < length { numbers[place] } else { bf16::ZERO };
             assert_eq!(got.to_bits(), want.to_bits(), "{matrix:?} {rows}x{cols} at {at}");
         }
-        // The same by many launches.
+        // The same in many pieces, two by a launch.
         for most in [0, 7, pitch / bf16::PER_PACK * lines] {
-            let pieces = Tensor::from_slice(device, copy.shape(), &vec![bf16::NAN; copy.len()]).unwrap();
-            gather::<bf16>("matmul", &copied.lying(&from).unwrap(), &pieces, most).unwrap();
-            assert_eq!(pieces.to_bytes().unwrap(), copy.to_bytes().unwrap(), "{matrix:?}, {most} at most");
+            let again = Tensor::from_slice(device, whole.shape(), &vec![bf16::NAN; whole.len()]).unwrap();
+            let mut pieces = Vec::new();
+            gather::<bf16>("matmul", &copied.lying(&from).unwrap(), &again, most, &mut pieces).unwrap();
+            copy::<bf16>(&pieces).unwrap();
+            assert_eq!(again.to_bytes().unwrap(), whole.to_bytes().unwrap(), "{matrix:?}, {most} at most");
         }
         let step = if along_k { lies.row } else { lies.col };
         assert_eq!(step, pitch as i64);

@@ -42,17 +42,17 @@ const PARTED_LAUNCH: f64 = 2.0;
 /// Microseconds of GELU, for each sum of a tile of `pipelined`, `turned` or `alternating`.
 const GELU: f64 = 4e-5;
 /// Microseconds that results of no whole packs take longer, for each sum of a tile of these, where threads store them from shared memory.
-const BY_THREADS: f64 = 3e-5;
+const BY_THREADS: f64 = 5e-5;
 /// How much longer it takes to finish a tile of `parted` where results are no whole packs.
-const RAGGED_PARTED: f64 = 3.6;
+const RAGGED_PARTED: f64 = 1.7;
 /// Microseconds to add up parts of sums, beyond their bytes: those of `pipelined`, and those of `parted`.
 const REDUCE: f64 = 3.15;
 const REDUCE_PARTED: f64 = 2.4;
 /// To take an operand apart, and for each megabyte that is read and written: of lines that begin at multiples of 16 bytes, and of others.
 const PARTING: f64 = 0.4;
 const PARTED_MEGABYTE: [f64; 2] = [0.42, 0.70];
-/// To copy an operand of 16-bit products on Hopper, and for each megabyte that is read and written.
-const COPY: f64 = 2.34;
+/// To copy operands of 16-bit products on Hopper, one or both, and for each megabyte that is read and written.
+const COPY: f64 = 1.6;
 const COPIED: f64 = 0.302;
 /// For each megabyte of operands and results there, and for 1000 lines that come from L2: of `pipelined`, and of clusters.
 const BYTES: [f64; 2] = [0.134, 0.121];
@@ -232,14 +232,20 @@ impl Tile {
             Pace::Parted(_) => (PARTING, PARTED_MEGABYTE),
             Pace::Staying(_) | Pace::Alternating(_) | Pace::Clusters(_) => (COPY, [COPIED; 2]),
         };
-        let copies: f64 = (0..2)
+        let copies: Vec<f64> = (0..2)
             .map(|i| (i, [m, n][i], written(&sides[i])))
             .filter(|&(_, _, written)| written > 0)
             .map(|(i, rows, written)| {
                 let megabytes = product([batch, rows, k, dtype.size() + written]) / 1e6;
-                copy + copied[usize::from(request.begins[i] < 16)] * megabytes
+                copied[usize::from(request.begins[i] < 16)] * megabytes
             })
-            .sum();
+            .collect();
+        // Both are copied by one launch, and taken apart by one each.
+        let launches = match self.pace {
+            Pace::Parted(_) => copies.len(),
+            _ => copies.len().min(1),
+        };
+        let copies = copy * launches as f64 + copies.iter().sum::<f64>();
         let microseconds = of_blocks + reduce + copies;
         let early = microseconds < EARLY;
         Some(Plan {

@@ -215,7 +215,7 @@ fn a_kernel_can_be_chosen_and_the_fastest_comes_first() {
 }
 
 /// f32 goes to tensor cores where they are faster, in three products or in the one that was asked for, and stays off
-/// them where operands would be copied for little.
+/// them where operands would be copied for few terms of many sums.
 #[test]
 fn f32_takes_tensor_cores_where_they_are_faster() {
     let wide = request([4096, 4096, 4096], DType::F32);
@@ -237,8 +237,11 @@ fn f32_takes_tensor_cores_where_they_are_faster() {
     let copied = Request { sides: [lying; 2], ..wide };
     let plan = of(&copied, TARGET);
     assert!(matches!(plan.choice, Choice::Tf32Cores { .. }) && plan.sides == copied.sides, "{plan}");
-    let small = of(&Request { sides: [lying; 2], ..request([16, 16, 16], DType::F32) }, TARGET);
-    assert!(matches!(small.choice, Choice::CudaCores { .. }) && small.sides == [ALONG_K; 2], "{small}");
+    let flat = of(&Request { sides: [lying; 2], ..request([1010, 1561, 17], DType::F32) }, TARGET);
+    assert!(matches!(flat.choice, Choice::CudaCores { .. }) && flat.sides == [ALONG_K; 2], "{flat}");
+    // A launch copies both.
+    let small = of(&Request { sides: [lying; 2], ..request([16, 16, 17], DType::F32) }, TARGET);
+    assert!(matches!(small.choice, Choice::Tf32Cores { .. }) && small.sides == [lying; 2], "{small}");
     assert!(matches!(of(&request([64, 64, 0], DType::F32), TARGET).choice, Choice::CudaCores { .. }));
 }
 
@@ -353,13 +356,13 @@ fn blocks_that_stay_end_together_unless_many_would_be_idle() {
 }
 
 #[test]
-fn few_tiles_take_clusters_and_are_not_copied() {
+fn few_tiles_take_clusters() {
     let hopper = Target { warpgroups: true, ..TARGET };
     let of = |shape, sides| Plan::new(&Request { sides, ..request(shape, DType::BF16) }, hopper, None);
     let deep = of([88, 24, 2272], [ALONG_K; 2]);
     assert!(matches!(deep.choice, Choice::Clustered { .. }) && deep.splits > 1 && deep.early, "{deep}");
     let any = Side { along_k: true, copied: true };
-    let odd = of([529, 21, 52], [any; 2]);
+    let odd = of([111, 6068, 53], [any; 2]);
     assert!(matches!(odd.choice, Choice::Loose { .. }) && odd.sides == [ALONG_K; 2], "{odd}");
     // More clusters at a time than fit would take turns.
     let wide = of([64, 1024, 1024], [ALONG_K; 2]);
