@@ -60,6 +60,9 @@ const LINES: [f64; 2] = [3.62e-3, 4.59e-3];
 /// Lines that L2 looks up in a microsecond, where rows lie across them, and where all begin at one.
 const LOOKUPS: f64 = 68e3;
 const WHOLE_LOOKUPS: f64 = 85e3;
+/// From so many microseconds on a product is at the limit of the GPU's power, where tiles of 128×256 take so much longer than others.
+const AT_THE_LIMIT: f64 = 600.0;
+const OF_POWER: f64 = 1.03;
 /// Clusters of so many blocks that fit for each multiprocessor: some are left over in each group of these.
 const CLUSTERS: [f64; 4] = [1.0, 64.0 / 132.0, 30.0 / 132.0, 15.0 / 132.0];
 /// Longer kernels are not started early: it gains 0.3 µs, and takes more than that where blocks come to lie unevenly.
@@ -196,6 +199,8 @@ impl Tile {
                 let of_blocks = compute + BYTES[0] * bytes / 1e6 + LINES[0] * lines / 1e3;
                 let whole = lines <= self::lines(&Request { begins: [LINE; 2], ..*request }, tiles);
                 let rate = if whole { WHOLE_LOOKUPS } else { LOOKUPS };
+                let is_hot = of_blocks > AT_THE_LIMIT && self.cols == 256 && !rounded;
+                let of_blocks = if is_hot { OF_POWER * of_blocks } else { of_blocks };
                 PIPED_LAUNCH + if rounded { of_blocks } else { of_blocks.max(lines / rate) }
             }
             Pace::Clusters(Cluster { once, .. }) => {

@@ -342,6 +342,20 @@ fn tiles_of_192_rows_are_turned() {
     );
 }
 
+/// At the limit of power a tile of 128×256 has to be the better one by more than a little.
+#[test]
+fn long_products_take_turns_where_much_is_done_behind_them() {
+    let hopper = Target { warpgroups: true, ..TARGET };
+    let of = |request: Request| Plan::new(&request, hopper, None);
+    let large = request([8192; 3], DType::BF16);
+    assert_eq!(of(large).tile, [128, 256], "{}", of(large));
+    let gradient = request([8192, 768, 50304], DType::BF16);
+    for request in [Request { gelu: true, ..large }, gradient] {
+        let plan = of(request);
+        assert!(matches!(plan.choice, Choice::Alternating { .. }) && plan.tile == [192, 128], "{plan}");
+    }
+}
+
 #[test]
 fn blocks_that_stay_end_together_unless_many_would_be_idle() {
     let plan = Plan { most_blocks: 132, tiles: [1, 1], splits: 1, ..plan([4096, 4096, 4096], DType::BF16) };
