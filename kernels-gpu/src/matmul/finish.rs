@@ -315,7 +315,7 @@ impl<T: Float> Finish<T> {
     /// many rows of a column, counted from the first.
     ///
     /// # Safety
-    /// As [`Self::pack`]. All of so many threads call, with their number among them; `cols` is a multiple of that, or that of `cols`.
+    /// As [`Self::pack`]. All `threads` call, each with its number `thread`; one of `threads` and `cols` is a multiple of the other.
     #[inline(always)]
     pub unsafe fn columns<const N: usize>(
         &self,
@@ -368,7 +368,6 @@ impl<T: Float> Finish<T> {
         let rows = bits::opaque(rows);
         // SAFETY: within the sums; the rest is the caller's contract.
         unsafe {
-            // What most results take comes first: code that is skipped takes its time to come.
             if self.is_packed() {
                 let (mut row, col) = (thread / packs, thread % packs * per_pack);
                 while row < rows {

@@ -54,6 +54,8 @@ const PARTED_MEGABYTE: [f64; 2] = [0.42, 0.70];
 /// To copy operands of 16-bit products on Hopper, one or both, and for each megabyte that is read and written.
 const COPY: f64 = 1.6;
 const COPIED: f64 = 0.302;
+/// To transpose an operand of f32 there, instead.
+const TRANSPOSE: f64 = 2.34;
 /// For each megabyte of operands and results there, and for 1000 lines that come from L2: of `pipelined`, and of clusters.
 const BYTES: [f64; 2] = [0.134, 0.121];
 const LINES: [f64; 2] = [3.62e-3, 4.59e-3];
@@ -237,20 +239,19 @@ impl Tile {
             Pace::Parted(_) => (PARTING, PARTED_MEGABYTE),
             Pace::Staying(_) | Pace::Alternating(_) | Pace::Clusters(_) => (COPY, [COPIED; 2]),
         };
-        let copies: Vec<f64> = (0..2)
+        let (count, copying) = (0..2)
             .map(|i| (i, [m, n][i], written(&sides[i])))
             .filter(|&(_, _, written)| written > 0)
             .map(|(i, rows, written)| {
                 let megabytes = product([batch, rows, k, dtype.size() + written]) / 1e6;
                 copied[usize::from(request.begins[i] < 16)] * megabytes
             })
-            .collect();
-        // Both are copied by one launch, and taken apart by one each.
-        let launches = match self.pace {
-            Pace::Parted(_) => copies.len(),
-            _ => copies.len().min(1),
-        };
-        let copies = copy * launches as f64 + copies.iter().sum::<f64>();
+            .fold((0.0f64, 0.0), |(count, all), of_side| (count + 1.0, all + of_side));
+        // Both are copied by one launch, and taken apart or transposed by one each.
+        let transposed = request.sides.iter().filter(|side| rounded && !side.along_k).count() as f64;
+        let launches =
+            if matches!(self.pace, Pace::Parted(_)) { count } else { (count - transposed).min(1.0) };
+        let copies = copy * launches + TRANSPOSE * transposed + copying;
         let microseconds = of_blocks + reduce + copies;
         let early = microseconds < EARLY;
         Some(Plan {
