@@ -59,11 +59,13 @@ fn repacked<T: Element + Float + kernels::repack::Instances>(
     pieces: &mut Vec<Piece>,
 ) -> Result<Tensor> {
     let &Copied { outer, inner, lines, length, pitch, source, .. } = copied;
+    let lying = copied.lying(tensor)?;
     let copy = if source.row == 1 && source.col != 1 && pitch == length {
-        transposed(tensor, copied)?
+        // Whole lines across those of the operand, by the kernels of permutations.
+        crate::ops::contiguous(&lying)?
     } else {
         let copy = Tensor::uninit(tensor.device(), tensor.dtype(), &[outer, inner, lines, pitch])?;
-        gather::<T>(op, &copied.lying(tensor)?, &copy, MOST_PACKS, pieces)?;
+        gather::<T>(op, &lying, &copy, MOST_PACKS, pieces)?;
         copy
     };
     let lies = copied.matrix();
@@ -75,16 +77,17 @@ fn repacked<T: Element + Float + kernels::repack::Instances>(
     Ok(copy)
 }
 
-/// Whole lines across those of the operand, by the kernels of permutations.
-fn transposed(tensor: &Tensor, copied: &Copied) -> Result<Tensor> {
-    crate::ops::contiguous(&copied.lying(tensor)?)
-}
-
 /// Lines of any strides that become whole packs, with zeros behind them.
 struct Piece {
     source: Tensor,
     copy: Tensor,
     p: kernels::Repack,
+}
+
+impl Piece {
+    fn packs(&self) -> usize {
+        self.p.packs as usize
+    }
 }
 
 /// Leaves lines `[outer, inner, lines, length]` that become those of the contiguous `copy`, in pieces of at most so many packs or of one line.
@@ -124,29 +127,34 @@ fn gather<T: Float>(
 /// Copies the pieces, two by a launch.
 fn copy<T: Element + Float + kernels::repack::Instances>(pieces: &[Piece]) -> Result<()> {
     for two in pieces.chunks(2) {
-        let packs = |pieces: &[Piece]| pieces.iter().map(|piece| piece.p.packs as usize).sum();
-        if packs(two) <= MOST_PACKS {
-            launch::<T>(two, packs(two))?;
-        } else {
-            two.chunks(1).try_for_each(|one| launch::<T>(one, packs(one)))?;
+        match two {
+            [first, second] if first.packs() + second.packs() <= MOST_PACKS => {
+                launch::<T>(first, Some(second))?
+            }
+            _ => two.iter().try_for_each(|piece| launch::<T>(piece, None))?,
         }
     }
     Ok(())
 }
 
-/// Copies one or two pieces, of so many packs together.
-fn launch<T: Element + Float + kernels::repack::Instances>(pieces: &[Piece], packs: usize) -> Result<()> {
-    let (first, last) = (&pieces[0], &pieces[pieces.len() - 1]);
-    let second = if pieces.len() > 1 { last.p } else { kernels::Repack { packs: 0, ..last.p } };
+/// Copies one piece or two.
+fn launch<T: Element + Float + kernels::repack::Instances>(
+    first: &Piece,
+    second: Option<&Piece>,
+) -> Result<()> {
+    let packs = first.packs() + second.map_or(0, Piece::packs);
+    // Without packs nothing of a second one is read.
+    let (other, q) =
+        second.map_or((first, kernels::Repack { packs: 0, ..first.p }), |second| (second, second.p));
     let kernel = &kernels::repack::kernels::<T>()[0];
     let grid = Grid::covering(packs as u64, kernel.bounds.threads.into())?;
     let args = (
         first.source.view::<T>()?,
         first.copy.view_mut::<T>()?,
         first.p,
-        last.source.view::<T>()?,
-        last.copy.view_mut::<T>()?,
-        second,
+        other.source.view::<T>()?,
+        other.copy.view_mut::<T>()?,
+        q,
     );
     // SAFETY: the sources have the elements of the operands' layouts, the copies whole packs for all lines.
     unsafe { first.source.device().launch(kernel, grid, args) }

@@ -224,9 +224,11 @@ impl Tile {
         // These read operands as they lie.
         let any =
             matches!(self.choice, Choice::CudaCores { .. } | Choice::Loose { .. } | Choice::Parted { .. });
+        let is_transposed = |side: &Side| rounded && !side.along_k;
+        let transposed = sides.iter().filter(|side| is_transposed(side)).count() as f64;
         let sides = sides.map(|side| Side {
             along_k: side.along_k || rounded,
-            copied: side.copied && !any || rounded && !side.along_k,
+            copied: side.copied && !any || is_transposed(&side),
         });
         // Bytes of a number that are written before the product.
         let written = |side: &Side| match self.pace {
@@ -248,7 +250,6 @@ impl Tile {
             })
             .fold((0.0f64, 0.0), |(count, all), of_side| (count + 1.0, all + of_side));
         // Both are copied by one launch, and taken apart or transposed by one each.
-        let transposed = request.sides.iter().filter(|side| rounded && !side.along_k).count() as f64;
         let launches =
             if matches!(self.pace, Pace::Parted(_)) { count } else { (count - transposed).min(1.0) };
         let copies = copy * launches + TRANSPOSE * transposed + copying;
