@@ -1,10 +1,9 @@
 //! The PTX that is built into the library, packed by the build script: one family for each group of
 //! operations.
 
-use cuda_std::kernel::Kernel;
-
 use crate::cuda::{PtxArch, PtxFamily};
 use crate::error::{Error, Result};
+use crate::launch::Entry;
 
 macro_rules! family {
     ($name:literal) => {
@@ -95,10 +94,10 @@ pub fn manifest() -> &'static str {
 }
 
 /// The family that holds a kernel.
-pub(crate) fn find<A>(kernel: &Kernel<A>) -> Result<&'static PtxFamily> {
-    FAMILIES.iter().copied().find(|family| family.name == kernel.family).ok_or_else(|| Error::Missing {
-        op: kernel.name,
-        arg: format!("host/ptx/{}.*.ptx", kernel.family),
+pub(crate) fn find(entry: Entry) -> Result<&'static PtxFamily> {
+    FAMILIES.iter().copied().find(|family| family.name == entry.family).ok_or_else(|| Error::Missing {
+        op: entry.name,
+        arg: format!("host/ptx/{}.*.ptx", entry.family),
         required: "the kernel's family must be one that is built into the library",
     })
 }
@@ -111,7 +110,7 @@ mod tests {
 
     #[test]
     fn each_family_is_found_by_its_kernels_and_has_portable_code_or_a_counterpart() {
-        assert_eq!(find(&kernels_gpu::probe::copy::ALL[0]).unwrap().name, "probe");
+        assert_eq!(find((&kernels_gpu::probe::copy::ALL[0]).into()).unwrap().name, "probe");
         for family in families() {
             let portable = family.archs().contains(&PtxArch::Sm80);
             assert_eq!(portable, !HOPPER_ONLY.contains(&family.name), "{}", family.name);

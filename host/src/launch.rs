@@ -1,6 +1,6 @@
 //! From a kernel's handle to a launch: on a GPU, or on the CPU under the checker.
 
-use cuda_std::kernel::{Kernel, KernelArgs};
+use cuda_std::kernel::{ArgBuffer, Kernel, KernelArgs, LaunchBounds};
 
 use crate::cuda::LaunchConfig;
 use crate::device::{Device, Kind};
@@ -83,64 +83,117 @@ impl Device {
     /// The kernel's own contract: the memory that `args` point to is on this device, large enough, and
     /// not freed before the kernel is done.
     pub unsafe fn launch<A: KernelArgs>(&self, kernel: &Kernel<A>, grid: Grid, args: A) -> Result<()> {
+        // SAFETY: the caller's contract.
+        unsafe { self.launch_bound(&Bound { kernel, args }, grid) }
+    }
+
+    /// # Safety
+    /// As [`Device::launch`].
+    unsafe fn launch_bound(&self, call: &dyn Call, grid: Grid) -> Result<()> {
         if grid.blocks.contains(&0) {
             return Ok(());
         }
         // SAFETY: the caller's contract.
-        let launch = |grid| unsafe { self.launch_blocks(kernel, grid, args) };
-        if profile::is_recording() {
-            profile::recorded(self, kernel, grid, &args, launch)
-        } else {
-            launch(grid)
-        }
+        let launch = |grid| unsafe { self.launch_blocks(call, grid) };
+        if profile::is_recording() { profile::recorded(self, call, grid, launch) } else { launch(grid) }
     }
 
     /// # Safety
     /// As [`Device::launch`]; there are blocks.
-    #[inline(always)]
-    unsafe fn launch_blocks<A: KernelArgs>(&self, kernel: &Kernel<A>, grid: Grid, args: A) -> Result<()> {
+    unsafe fn launch_blocks(&self, call: &dyn Call, grid: Grid) -> Result<()> {
+        let entry = call.entry();
         match self.kind() {
             Kind::Cpu(checks, seed) => {
                 // SAFETY: the caller's contract.
-                launch_on_cpu(kernel, grid, (*checks, *seed), &|| unsafe { (kernel.body)(args) })
+                launch_on_cpu(entry, grid, (*checks, *seed), &|| unsafe { call.run() })
             }
             Kind::Cuda(gpu, stream) => {
                 let info = gpu.context.info();
-                if kernel.requires_sm_90a && info.arch != (9, 0) {
-                    let (device, got) = (info.name.clone(), info.arch);
-                    return Err(Error::ArchitectureSpecific {
-                        kernel: kernel.name,
-                        device,
-                        required: (9, 0),
-                        got,
-                    });
+                if entry.requires_sm_90a && info.arch != (9, 0) {
+                    let (kernel, device, got) = (entry.name, info.name.clone(), info.arch);
+                    return Err(Error::ArchitectureSpecific { kernel, device, required: (9, 0), got });
                 }
                 let cfg = LaunchConfig {
                     grid: grid.blocks,
-                    block: [kernel.bounds.threads, 1, 1],
+                    block: [entry.bounds.threads, 1, 1],
                     shared_bytes: grid.shared_bytes,
                     cluster: grid.cluster,
                     cooperative: grid.cooperative,
                     early: grid.early,
                 };
-                let (family, args) = (families::find(kernel)?, args.pack());
+                let (family, args) = (families::find(entry)?, call.pack());
                 // SAFETY: the handle has the kernel's own argument types; the rest is the caller's contract.
-                unsafe { gpu.context.launch(family, kernel.name, &cfg, args.as_bytes(), stream.raw_arc()) }
+                unsafe { gpu.context.launch(family, entry.name, &cfg, args.as_bytes(), stream.raw_arc()) }
             }
         }
     }
 }
 
-fn launch_on_cpu<A>(
-    kernel: &Kernel<A>,
+/// What is known of a kernel whatever its parameters.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    pub name: &'static str,
+    pub family: &'static str,
+    pub bounds: LaunchBounds,
+    pub requires_sm_90a: bool,
+}
+
+impl<A> From<&Kernel<A>> for Entry {
+    fn from(kernel: &Kernel<A>) -> Entry {
+        let Kernel { name, family, bounds, requires_sm_90a, .. } = *kernel;
+        Entry { name, family, bounds, requires_sm_90a }
+    }
+}
+
+/// A kernel with its arguments, of any types: what a launch takes is compiled once, and not for each signature.
+pub(crate) trait Call: Sync {
+    fn entry(&self) -> Entry;
+
+    /// Runs as one thread of a checked launch.
+    ///
+    /// # Safety
+    /// As the kernel's own.
+    unsafe fn run(&self);
+
+    fn pack(&self) -> ArgBuffer;
+
+    fn operand_bytes(&self) -> u64;
+}
+
+struct Bound<'a, A: 'static> {
+    kernel: &'a Kernel<A>,
+    args: A,
+}
+
+impl<A: KernelArgs> Call for Bound<'_, A> {
+    fn entry(&self) -> Entry {
+        self.kernel.into()
+    }
+
+    unsafe fn run(&self) {
+        // SAFETY: the caller's contract.
+        unsafe { (self.kernel.body)(self.args) }
+    }
+
+    fn pack(&self) -> ArgBuffer {
+        self.args.pack()
+    }
+
+    fn operand_bytes(&self) -> u64 {
+        self.args.operand_bytes()
+    }
+}
+
+fn launch_on_cpu(
+    entry: Entry,
     grid: Grid,
     (checks, seed): (simt::Checks, u64),
     body: &(dyn Fn() + Sync),
 ) -> Result<()> {
     let launch = simt::Launch {
-        kernel: kernel.name,
+        kernel: entry.name,
         grid: grid.blocks,
-        block: [kernel.bounds.threads, 1, 1],
+        block: [entry.bounds.threads, 1, 1],
         shared_bytes: grid.shared_bytes,
         cluster: grid.cluster.unwrap_or(1),
         cooperative: grid.cooperative,
@@ -148,10 +201,10 @@ fn launch_on_cpu<A>(
         limits: simt::Limits::default(),
         seed,
     };
-    check_limits(kernel.name, &launch)?;
+    check_limits(entry.name, &launch)?;
     match simt::launch(&launch, body) {
         Ok(_) => Ok(()),
-        Err(report) => Err(Error::Checker { kernel: kernel.name.into(), report: report.to_string() }),
+        Err(report) => Err(Error::Checker { kernel: entry.name.into(), report: report.to_string() }),
     }
 }
 

@@ -106,7 +106,7 @@ fn a_launch_costs_little_more_than_the_drivers_own() {
     };
     let Kind::Cuda(gpu, stream) = device.kind() else { unreachable!("it is a GPU") };
     let kernel = &empty::ALL[0];
-    let function = gpu.context.function(families::find(kernel).unwrap(), kernel.name).unwrap();
+    let function = gpu.context.function(families::find(kernel.into()).unwrap(), kernel.name).unwrap();
     let time = |launch: &dyn Fn() -> Result<()>| {
         device.synchronize().unwrap();
         let start = std::time::Instant::now();

@@ -3,13 +3,11 @@
 use std::cell::RefCell;
 use std::time::Instant;
 
-use cuda_std::kernel::{Kernel, KernelArgs};
-
 use super::{Launch, Profile, Range, Span, nvtx};
 use crate::device::{Device, Kind};
 use crate::error::{Error, Result};
 use crate::families;
-use crate::launch::Grid;
+use crate::launch::{Call, Grid};
 use crate::stream::Event;
 
 thread_local! {
@@ -110,20 +108,20 @@ pub fn is_recording() -> bool {
 
 /// Launches, and records the launch if it is on the recording's device and succeeds.
 #[cold]
-pub fn recorded<A: KernelArgs>(
+pub fn recorded(
     device: &Device,
-    kernel: &Kernel<A>,
+    call: &dyn Call,
     grid: Grid,
-    args: &A,
     launch: impl FnOnce(Grid) -> Result<()>,
 ) -> Result<()> {
+    let entry = call.entry();
     if with(|recorder| recorder.device.same_device(device)) != Some(true) {
         return launch(grid);
     }
     let before = match device.kind() {
         Kind::Cuda(gpu, stream) if !stream.is_capturing()? => {
             // The first launch loads the kernel, which is not to stand between the events.
-            gpu.context.function(families::find(kernel)?, kernel.name)?;
+            gpu.context.function(families::find(entry)?, entry.name)?;
             Some(stream.record()?)
         }
         _ => None,
@@ -131,7 +129,7 @@ pub fn recorded<A: KernelArgs>(
     let start = Instant::now();
     // What starts early has no time of its own.
     launch(if before.is_some() { grid.early_if(false) } else { grid })?;
-    let call = with(|recorder| recorder.since(start)).unwrap_or_default();
+    let span = with(|recorder| recorder.since(start)).unwrap_or_default();
     let behind = match (&before, device.stream()) {
         (Some(_), Some(stream)) => Some(stream.record()?),
         _ => None,
@@ -139,17 +137,17 @@ pub fn recorded<A: KernelArgs>(
     let marks = before.zip(behind).map(|(before, behind)| Marks { before, behind });
     with(|recorder| {
         let launch = Launch {
-            kernel: kernel.name,
-            family: kernel.family,
+            kernel: entry.name,
+            family: entry.family,
             grid: grid.blocks,
-            threads: kernel.bounds.threads,
+            threads: entry.bounds.threads,
             shared_bytes: grid.shared_bytes,
             cluster: grid.cluster.unwrap_or(1),
-            bytes: args.operand_bytes(),
+            bytes: call.operand_bytes(),
             stream: device.stream().map_or(0, |stream| stream.raw().addr()),
             range: recorder.open,
-            call,
-            run: if device.is_cuda() { None } else { Some(call) },
+            call: span,
+            run: if device.is_cuda() { None } else { Some(span) },
         };
         recorder.launches.push((launch, marks));
     });
