@@ -261,12 +261,15 @@ pub mod tests {
         Ok(())
     }
 
+    /// Multiprocessors, and rows of the batch: with few, groups have several sub-batches, an odd number of them as well, and with many
+    /// a few rows each, of which the last group has less.
+    const SHARES: [(usize, usize); 3] = [(4, 37), (8, 37), (132, 9)];
+
     /// Whatever is dealt out to blocks and turns, by kernels for more units, too: against a step at a time.
     #[test]
     fn every_kernel_gives_the_same() -> Result<()> {
-        // Few multiprocessors, so that groups have several sub-batches.
-        for multiprocessors in [4, 8, 132] {
-            all_give_the_same(&Device::cpu(), [5, 37, 6, 50], |problem| {
+        for (multiprocessors, batch) in SHARES {
+            all_give_the_same(&Device::cpu(), [5, batch, 6, 50], |problem| {
                 let plans =
                     Plan::all_spread(problem, Target { multiprocessors, ..Target::of(&Device::cpu()) });
                 assert!(plans.len() > 4, "{} kernels", plans.len());
@@ -345,10 +348,9 @@ pub mod tests {
     /// Whatever is dealt out to blocks, pairs and turns, by kernels for more units, too: against a step at a time.
     #[test]
     fn every_kernel_of_the_gradient_gives_the_same() -> Result<()> {
-        // Few multiprocessors, so that groups have several sub-batches, an odd number of them as well.
-        for multiprocessors in [4, 8, 132] {
+        for (multiprocessors, batch) in SHARES {
             for dtype in [DType::F16, DType::F32] {
-                all_gradients_are_the_same(&Device::cpu(), dtype, [5, 37, 6, 50], |problem| {
+                all_gradients_are_the_same(&Device::cpu(), dtype, [5, batch, 6, 50], |problem| {
                     let target = Target { multiprocessors, ..Target::of(&Device::cpu()) };
                     let plans = Plan::all_spread_back(problem, target);
                     assert!(plans.len() >= 3, "{} kernels", plans.len());
