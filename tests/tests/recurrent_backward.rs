@@ -134,8 +134,8 @@ fn blocks_that_wait_are_right(device: &Device, kind: RecurrentKind, dtype: fn(us
             ([4, 9, 3, 32], true),
             ([3, 3, 2, 46], false),
             ([2, 3, 2, 330], false),
-            ([2, 34, 1, 674], true),
-            ([300, 3, 2, 18], true),
+            ([2, 25, 1, 674], true),
+            ([260, 3, 2, 18], true),
         ],
         RecurrentKind::Lstm => &[
             ([3, 10, 3, 34], true),

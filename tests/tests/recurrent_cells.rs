@@ -126,17 +126,28 @@ fn next_state_is_right(kind: RecurrentKind, dtype: DType, of: &Operands, turn: u
     }
 }
 
+/// Of 16-bit types, which are dealt out alike, the checker takes one and the other in turn.
+fn of_many_units(device: &Device, kind: RecurrentKind) -> Result<()> {
+    for (turn, &extents) in MANY_UNITS.iter().enumerate() {
+        let left_out = (!device.is_cuda()).then_some([DType::F16, DType::BF16][turn % 2]);
+        for (i, dtype) in DTYPES.into_iter().enumerate().filter(|&(_, dtype)| Some(dtype) != left_out) {
+            next_state_is_right(kind, dtype, &Operands::random(device, kind, dtype, extents)?, i + turn)?;
+        }
+    }
+    Ok(())
+}
+
 on_each_device! {
     fn cells_are_right(device: &Device) -> Result<()> {
         each(device, next_state_is_right)
     }
 
     fn gru_cells_of_many_units_are_right(device: &Device) -> Result<()> {
-        each_of(device, &[RecurrentKind::Gru], &MANY_UNITS, next_state_is_right)
+        of_many_units(device, RecurrentKind::Gru)
     }
 
     fn lstm_cells_of_many_units_are_right(device: &Device) -> Result<()> {
-        each_of(device, &[RecurrentKind::Lstm], &MANY_UNITS, next_state_is_right)
+        of_many_units(device, RecurrentKind::Lstm)
     }
 
     fn steps_for_given_inputs_of_the_gates_are_right(device: &Device) -> Result<()> {
