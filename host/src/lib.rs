@@ -19,6 +19,7 @@
 
 mod aside;
 pub mod autotune;
+mod count;
 #[allow(dead_code, unused_imports)] // a whole layer; not every part of it has a user here
 mod cuda;
 mod device;

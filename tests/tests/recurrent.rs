@@ -477,6 +477,15 @@ on_each_device! {
         let half = of(DType::F16, &[12])?;
         let mixed = [RecurrentWeights { b_ih: Some(&half), ..weights[0] }];
         assert!(matches!(refusal(x, &Recurrent { layers: &mixed, ..good }), Error::DType { arg: "b_ih", .. }));
+        // Of bytes, of which there can be none of the most columns.
+        let most = of(DType::U8, &[0, isize::MAX as usize])?;
+        let beyond = [RecurrentWeights { w_hh: &most, ..weights[0] }];
+        assert!(matches!(refusal(x, &Recurrent { layers: &beyond, ..good }), Error::Shape { arg: "w_hh", .. }));
+        // The wrong one of a further layer's.
+        let (w_ih, w_hh) = (of(DType::F32, &[12, 4])?, of(DType::F32, &[15, 5])?);
+        let further = RecurrentWeights { w_ih: &w_ih, w_hh: &w_hh, b_ih: None, b_hh: None };
+        let error = refusal(x, &Recurrent { layers: &[weights[0], further], ..good }).to_string();
+        assert_eq!(error, "gru: `w_hh_l1` must have shape [12, 4], as that of the first layer, got [15, 5]");
         let odd = Network::random(device, Shape::new(RecurrentKind::Gru, DType::F16, [2, 1, 2, 3]), 6)?;
         let weights = odd.weights();
         let parameters = Recurrent { choice: Some(Choice::Persistent), ..odd.parameters(&weights) };

@@ -241,7 +241,9 @@ on_each_device! {
         let error = ops::lstm_cell_shape(&of.x, &of.h, &of.c, &weights).map(drop).expect_err("3 gates");
         assert!(matches!(error, Error::Shape { arg: "w_hh", .. }));
         let error = ops::gru_cell_pointwise(&zeros(&[4, 47])?, &of.gh, &of.h).map(drop).expect_err("47");
-        assert_eq!(error.to_string(), "gru_cell_pointwise: `gx` must have shape [4, 48], got [4, 47]");
+        assert_eq!(error.to_string(), "gru_cell_pointwise: `gx` must have shape [B, 3·H], got [4, 47]");
+        let error = ops::gru_cell_pointwise(&zeros(&[4, 48])?, &of.gh, &zeros(&[4, 15])?).map(drop).expect_err("15");
+        assert_eq!(error.to_string(), "gru_cell_pointwise: `h` must have shape [4, 16], got [4, 15]");
         // What is too much to count, of no bytes.
         let none = |rows: usize, columns: usize| zeros(&[rows, columns]);
         let error = ops::gru_cell_pointwise(&none(1 << 31, 0)?, &none(1 << 31, 0)?, &none(1 << 31, 0)?);

@@ -98,7 +98,8 @@ pub fn ended_text(ended: &Ended) -> String {
         0 => String::new(),
         skipped => format!(", {skipped} left out since the budget was spent"),
     };
-    format!("{copy}{} cases in {:.0} s, {} failed{skipped}", ended.cases, ended.seconds, ended.failed)
+    let cases = if ended.cases == 1 { "case" } else { "cases" };
+    format!("{copy}{} {cases} in {:.0} s, {} failed{skipped}", ended.cases, ended.seconds, ended.failed)
 }
 
 impl Widths {

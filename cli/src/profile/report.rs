@@ -143,13 +143,14 @@ impl Report {
         let copy = self.copy_gbps.map_or_else(String::new, |copy| format!("; a copy moves {copy:.0} GB/s"));
         let variant = if self.variant.is_empty() { String::new() } else { format!(" {}", self.variant) };
         format!(
-            "{} {} {}{variant}: {} calls in {:.0} µs on {}, {}{copy}\n\n{}\n\
+            "{} {} {}{variant}: {} {} in {:.0} µs on {}, {}{copy}\n\n{}\n\
              Times are those of a launch on average. A kernel's bytes are those of its operands, the operation's the \
              least that it must move.",
             self.op,
             shape_name(&self.shape),
             self.dtype,
             self.calls,
+            if self.calls == 1 { "call" } else { "calls" },
             self.elapsed_us,
             self.device,
             self.name,

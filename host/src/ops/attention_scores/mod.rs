@@ -22,7 +22,7 @@ const OP: &str = "attention_scores";
 ///
 /// f16 and bf16 of up to 1024 keys are one kernel, which never writes the scores: they stay in f32
 /// until the result is rounded. It takes rows of q and k that start at multiples of 16 bytes, as many keys as shared memory holds with their
-/// numbers, and up to two dimensions in front that do not merge. On Hopper up to 384 keys and masks are any, but a bias that differs from query to query; else keys are
+/// numbers, and up to two dimensions in front that do not merge. On Hopper up to 384 keys and masks are any, but packed sequences and a bias that differs from query to query; else keys are
 /// more than 64 and a multiple of 8, and rows of a mask start at multiples of 8. Anything else is
 /// a product and a softmax behind it, with scores rounded to the operands' type in between: in f16 those beyond 65504 become infinite there,
 /// and rows that have one NaN. [`explain`] tells which, and

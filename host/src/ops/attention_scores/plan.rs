@@ -6,6 +6,7 @@ use kernels_gpu::attention_scores as kernels;
 
 use super::Request;
 use super::layout::{Layout, Starts};
+use crate::count::Count;
 use crate::cuda::shared::{blocks_that_fit, share};
 use crate::device::Device;
 use crate::dtype::DType;
@@ -335,7 +336,9 @@ impl fmt::Display for WholeRows {
         };
         write!(
             f,
-            "{name} {rows}x{room}, {tiles} tiles a block, {blocks} blocks a product, {} KB",
+            "{name} {rows}x{room}, {} a block, {} a product, {} KB",
+            Count(*tiles, "tile"),
+            Count(*blocks, "block"),
             shared_bytes >> 10
         )
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use super::mask_bits;
 use super::problem::{KernelSet, MaskForm, Problem};
 use super::spread::{Shape as SpreadShape, Spread};
+use crate::count::Count;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -111,12 +112,15 @@ impl fmt::Display for Plan {
             Choice::LongRow { index } => write!(f, "long_row {index}: rows in registers")?,
             Choice::Cluster { index, blocks, slice } => write!(
                 f,
-                "cluster_row {index}: rows in the registers and shared memory of {blocks} blocks, {slice} packs each"
+                "cluster_row {index}: rows in the registers and shared memory of {}, {} each",
+                Count(blocks as usize, "block"),
+                Count(slice as usize, "pack")
             )?,
             Choice::Spread { index, spread } => write!(
                 f,
-                "spread_row {index}: rows in the shared memory of {} blocks that stay, {} packs each",
-                spread.blocks, spread.slice
+                "spread_row {index}: rows in the shared memory of {} that stay, {} each",
+                Count(spread.blocks as usize, "block"),
+                Count(spread.slice as usize, "pack")
             )?,
             Choice::Streamed => write!(f, "streamed_row: rows are read twice")?,
             Choice::Strided => write!(f, "strided_row: element by element")?,

@@ -8,6 +8,7 @@ use super::plan::{Choice, Plan, row_bytes};
 use super::problem::Problem;
 use super::simplify::PACK;
 use super::tuned;
+use crate::count::Count;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Desc;
@@ -140,8 +141,10 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "simplified  {:?} by input strides {:?}, elements of {} bytes",
-            self.extents, self.strides, self.element
+            "simplified  {:?} by input strides {:?}, elements of {}",
+            self.extents,
+            self.strides,
+            Count(self.element, "byte")
         )?;
         writeln!(f, "kernel      {}", self.kernel)?;
         if !self.tile.is_empty() {

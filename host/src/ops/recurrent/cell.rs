@@ -174,7 +174,7 @@ fn cell_shape<D: Described>(
     };
     reach(op, "x", x)?;
     within_limit(op, "rows of `x`", batch)?;
-    let hidden = weights(op, kind, of, x, input)?;
+    let hidden = weights(op, kind, of, x, input, None)?;
     operand(op, "h", h, x, &[batch, hidden])?;
     Desc::contiguous(op, x.device(), x.dtype(), &[batch, hidden])
 }
@@ -208,18 +208,21 @@ fn whole(
 
 /// H of gx, gh and a state.
 fn check_inputs(op: &'static str, kind: Kind, gx: &Desc, gh: &Desc, state: &Desc) -> Result<()> {
-    let arg = if kind == Kind::Gru { "h" } else { "c" };
-    float(op, arg, state)?;
-    let &[batch, hidden] = state.shape() else {
-        let (required, got) = ("[B, H]".to_owned(), state.shape().to_vec());
-        return Err(Error::Shape { op, arg, required, got });
+    let gates = kind.gates();
+    float(op, "gx", gx)?;
+    let &[batch, columns] = gx.shape() else {
+        let (required, got) = (format!("[B, {gates}·H]"), gx.shape().to_vec());
+        return Err(Error::Shape { op, arg: "gx", required, got });
     };
-    reach(op, arg, state)?;
+    if !columns.is_multiple_of(gates) {
+        let (required, got) = (format!("[B, {gates}·H]"), gx.shape().to_vec());
+        return Err(Error::Shape { op, arg: "gx", required, got });
+    }
+    reach(op, "gx", gx)?;
     within_limit(op, "rows of the batch", batch)?;
-    within_limit(op, "gates of a row", kind.gates().saturating_mul(hidden))?;
-    let wanted = [batch, kind.gates() * hidden];
-    operand(op, "gx", gx, state, &wanted)?;
-    operand(op, "gh", gh, state, &wanted)
+    within_limit(op, "gates of a row", columns)?;
+    operand(op, "gh", gh, gx, gx.shape())?;
+    operand(op, if kind == Kind::Gru { "h" } else { "c" }, state, gx, &[batch, columns / gates])
 }
 
 /// h' and, of an LSTM, c'; `of` is a GRU's h or an LSTM's c.

@@ -6,6 +6,7 @@ use super::Kind;
 use super::forms::{Clustered, Held, Spread, SpreadBack, fused_forms};
 use super::problem::Problem;
 use super::tiling::{Tiling, padded};
+use crate::count::Count;
 use crate::device::Device;
 use crate::dtype::DType;
 use kernels_gpu::recurrent::{
@@ -530,28 +531,36 @@ impl fmt::Display for Plan {
                 let Plan { groups, rows, shared_bytes, .. } = self;
                 write!(
                     f,
-                    "one launch of {groups} blocks with all weights and {rows} rows of the batch each, \
-                     {shared_bytes} bytes of shared memory"
+                    "one launch of {} with all weights and {} of the batch each, {shared_bytes} bytes of shared memory",
+                    Count(*groups, "block"),
+                    Count(*rows, "row"),
                 )
             }
             Choice::Clustered => {
                 let Plan { units, blocks, groups, rows, shared_bytes, .. } = self;
                 write!(
                     f,
-                    "one launch of {groups} clusters of {blocks} blocks with {units} units each, {rows} rows a cluster, \
-                     {shared_bytes} bytes of shared memory"
+                    "one launch of {} of {} with {} each, {} a cluster, {shared_bytes} bytes of shared memory",
+                    Count(*groups, "cluster"),
+                    Count(*blocks, "block"),
+                    Count(*units, "unit"),
+                    Count(*rows, "row"),
                 )
             }
             Choice::Persistent | Choice::Fused => {
                 let Plan { units, blocks, cluster, groups, rows, subs, slots, shared_bytes, .. } = self;
                 write!(
                     f,
-                    "one launch of {} blocks{}{}: {groups} groups of {blocks} blocks with {units} units each, \
-                     {subs} times {} rows a group, {slots} slots of exchange, {shared_bytes} bytes of shared memory",
-                    groups * blocks,
+                    "one launch of {}{}{}: {} of {} with {} each, {subs} times {} a group, {} of exchange, \
+                     {shared_bytes} bytes of shared memory",
+                    Count(groups * blocks, "block"),
                     if *cluster > 1 { " in pairs" } else { "" },
                     if self.choice == Choice::Fused { " with the input's product" } else { "" },
-                    rows / subs,
+                    Count(*groups, "group"),
+                    Count(*blocks, "block"),
+                    Count(*units, "unit"),
+                    Count(rows / subs, "row"),
+                    Count(*slots, "slot"),
                 )
             }
         }

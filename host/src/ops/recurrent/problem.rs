@@ -25,21 +25,26 @@ pub fn operand(op: &'static str, arg: &'static str, desc: &Desc, x: &Desc, wante
     reach(op, arg, desc)
 }
 
-/// H of weights for `input` columns of x.
+/// H of weights for `input` columns of x, which other layers may have given.
 pub fn weights<D: Described>(
     op: &'static str,
     kind: Kind,
     of: &RecurrentWeights<D>,
     x: &Desc,
     input: usize,
+    given: Option<usize>,
 ) -> Result<usize> {
     let of = of.described();
     let gates = kind.gates();
     let &[rows, hidden] = of.w_hh.shape() else {
         return Err(shape(op, "w_hh", format!("[{gates}·H, H]"), of.w_hh));
     };
-    if rows != gates * hidden {
+    if rows != gates.saturating_mul(hidden) {
         return Err(shape(op, "w_hh", format!("[{gates}·H, H]"), of.w_hh));
+    }
+    if let Some(given) = given.filter(|given| *given != hidden) {
+        let required = format!("[{}, {given}], as that of the first layer", gates * given);
+        return Err(shape(op, "w_hh", required, of.w_hh));
     }
     operand(op, "w_hh", of.w_hh, x, &[rows, hidden])?;
     operand(op, "w_ih", of.w_ih, x, &[rows, input])?;
@@ -119,19 +124,17 @@ impl Problem {
             let (required, got) = (required.to_owned(), format!("{count}"));
             return Err(Error::Parameter { op, arg: "layers", required, got });
         }
-        let hidden = weights(op, kind, &parameters.layers[0], x, input)?;
+        let hidden = weights(op, kind, &parameters.layers[0], x, input, None)?;
         for (index, of) in parameters.layers.iter().enumerate().skip(1) {
             let input = if index < directions { input } else { directions * hidden };
-            let own = weights(op, kind, of, x, input).map_err(|error| of_place(error, index, directions))?;
-            if own != hidden {
-                let required = format!("[{}, {hidden}], as that of the first layer", kind.gates() * hidden);
-                let error = shape(op, "w_hh", required, of.w_hh.described());
-                return Err(of_place(error, index, directions));
-            }
+            weights(op, kind, of, x, input, Some(hidden))
+                .map_err(|error| of_place(error, index, directions))?;
         }
-        for (what, extent) in
-            [("rows of the batch", batch), ("steps", steps), ("steps of all rows", steps * batch)]
-        {
+        for (what, extent) in [
+            ("rows of the batch", batch),
+            ("steps", steps),
+            ("steps of all rows", steps.saturating_mul(batch)),
+        ] {
             within_limit(op, what, extent)?;
         }
         let of_state: Vec<usize> = if count == 1 { vec![batch, hidden] } else { vec![count, batch, hidden] };
