@@ -25,6 +25,12 @@ use std::process::ExitCode;
 use args::{Command, Parsed};
 
 fn main() -> ExitCode {
+    // A limit to the size of files is an error of what is written, and not the end of the program.
+    #[cfg(unix)]
+    // SAFETY: there is no other thread yet, and no handler to lose.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
     let command = match args::parse(std::env::args_os()) {
         Parsed::Command(command) => command,
         Parsed::Help(text) => return finish(output::print(&text)),

@@ -19,14 +19,15 @@ pub fn print_json(report: &impl Serialize) -> Result<(), CliError> {
     print(&serde_json::to_string_pretty(report).map_err(|source| CliError::Json { source })?)
 }
 
-/// Says so before the work if the output has no place to go.
+/// Says so before the work if the output has no place to go, or if that cannot be written to.
 pub fn expect_place(out: &Path) -> Result<(), CliError> {
-    match folder_of(out) {
-        folder if !folder.is_dir() => {
-            Err(CliError::NoFolder { path: out.to_owned(), folder: folder.to_owned() })
-        }
-        _ => Ok(warpwright::io::destination(out).map(drop)?),
-    }
+    let in_folder = |place: &Path| match folder_of(place) {
+        folder if folder.is_dir() => Ok(()),
+        folder => Err(CliError::NoFolder { path: out.to_owned(), folder: folder.to_owned() }),
+    };
+    in_folder(out)?;
+    in_folder(&warpwright::io::destination(out)?)?;
+    Ok(warpwright::io::probe(out)?)
 }
 
 /// Writes a file, which replaces one that was there.

@@ -121,6 +121,12 @@ pub fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<()> {
     written.map(drop).map_err(|source| io_error(path.as_ref(), "write", source))
 }
 
+/// Whether [`save`] and [`write()`] find a place for the file: tries to make one beside it, which does not stay.
+pub fn probe(path: impl AsRef<Path>) -> Result<()> {
+    let place = destination(path.as_ref())?;
+    new_file(folder_of(&place)).map(drop).map_err(|source| io_error(path.as_ref(), "write", source))
+}
+
 /// The folder of a file.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
@@ -132,7 +138,13 @@ fn new_file(folder: &Path) -> std::io::Result<tempfile::NamedTempFile> {
     builder.prefix(".warpwright-");
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder.tempfile_in(folder)
+    builder.tempfile_in(folder).map_err(|error| {
+        // Without the name of that file, for which nobody has asked.
+        match error.to_string().split_once(" at path ") {
+            Some((told, _)) => std::io::Error::new(error.kind(), told),
+            None => error,
+        }
+    })
 }
 
 fn io_error(path: &Path, action: &'static str, source: std::io::Error) -> Error {

@@ -33,10 +33,20 @@ fn fault_of((name, info): &Entry, data: usize) -> Option<String> {
     if begin > end || *end > data {
         return Some(format!("tensor `{name}` is bytes {begin}..{end} of the data, which has {data}"));
     }
-    let bits = shape.iter().try_fold(dtype.bitsize(), |all, extent| all.checked_mul(*extent));
+    let bits = match shape.contains(&0) {
+        true => Some(0),
+        false => shape.iter().try_fold(dtype.bitsize(), |all, extent| all.checked_mul(*extent)),
+    };
+    let got = end - begin;
     match bits {
-        Some(bits) if bits == (end - begin) * 8 => None,
-        _ => Some(format!("tensor `{name}` of shape {shape:?} and type {dtype} has {} bytes", end - begin)),
+        Some(bits) if bits == got * 8 => None,
+        Some(bits) => {
+            let wanted = bits.div_ceil(8);
+            Some(format!(
+                "tensor `{name}` of shape {shape:?} and type {dtype} must have {wanted} bytes, got {got}"
+            ))
+        }
+        None => Some(format!("tensor `{name}` has a shape that is too large: {shape:?}")),
     }
 }
 
