@@ -43,23 +43,36 @@ pub enum Parsed {
 }
 
 pub fn parse(line: impl IntoIterator<Item = OsString>) -> Parsed {
+    let line: Vec<OsString> = line.into_iter().collect();
     let parsed =
-        Cli::command().try_get_matches_from(line).and_then(|matches| Cli::from_arg_matches(&matches));
+        Cli::command().try_get_matches_from(&line).and_then(|matches| Cli::from_arg_matches(&matches));
     match parsed {
         Ok(cli) => Parsed::Command(cli.command),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Parsed::Help(error.render().to_string())
         }
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let names: Vec<String> =
-                Cli::command().get_subcommands().map(|c| c.get_name().to_owned()).collect();
-            let names = quoted(names.iter().map(String::as_str)).replace(" and ", " or ");
+            let command = named_by(&line);
+            let names =
+                quoted(command.get_subcommands().map(clap::Command::get_name)).replace(" and ", " or ");
+            let (what, whole) = match command.get_name() {
+                "warpwright" => ("a command", "warpwright".to_owned()),
+                name => ("an operation", format!("warpwright {name}")),
+            };
             Parsed::Wrong(CliError::CommandLine(format!(
-                "a command is required: {names} (see `warpwright --help`)"
+                "{what} is required: {names} (see `{whole} --help`)"
             )))
         }
         Err(error) => Parsed::Wrong(CliError::CommandLine(one_line(&error.render().to_string()))),
     }
+}
+
+/// The command that a line's first words name.
+fn named_by(line: &[OsString]) -> clap::Command {
+    line.iter().skip(1).fold(Cli::command(), |command, word| match command.find_subcommand(word) {
+        Some(named) => named.clone(),
+        None => command,
+    })
 }
 
 /// clap's message without the usage that follows it.
@@ -119,6 +132,15 @@ mod tests {
             ("warpwright lst", "unrecognized subcommand 'lst'; tip: a similar subcommand exists: 'list'"),
             ("warpwright run x --in a", "the following required arguments were not provided: --out <FILE>"),
             (
+                "warpwright explain matmul 4 4 4 --dtype i8",
+                "invalid value 'i8' for '--dtype <DTYPE>' [possible values: f32, f16, bf16]",
+            ),
+            (
+                "warpwright explain matmul -1 4 4",
+                "invalid value '-1' for '<M>': invalid digit found in string",
+            ),
+            ("warpwright bench --size -1", "invalid value '-1' for '--size <MIB>': -1 is not in 1..=65536"),
+            (
                 "warpwright list --jsn",
                 "unexpected argument '--jsn' found; tip: a similar argument exists: '--json'",
             ),
@@ -127,5 +149,9 @@ mod tests {
             assert_eq!(error.to_string(), format!("{want} (see `warpwright --help`)"));
             assert_eq!(error.exit_status(), 2);
         }
+        let Parsed::Wrong(error) = parse_words("warpwright explain") else { panic!("it needs an operation") };
+        let error = error.to_string();
+        assert!(error.starts_with("an operation is required: `matmul`, `linear`, "), "{error}");
+        assert!(error.ends_with(" (see `warpwright explain --help`)"), "{error}");
     }
 }

@@ -239,13 +239,30 @@ fn explain_tells_the_kernel_and_what_is_copied() {
             "gelu_tanh",
         ],
     ] {
-        assert!(explain(args).contains(" tiles"), "{args:?}");
+        let output = warpwright(["explain"].iter().chain(args).chain(&["--device", "cpu"]));
+        let refused = stderr(&output).contains(": tiles of a launch must be at most 2147483647, got ");
+        assert!(refused || stdout(&output).contains(" tiles"), "{args:?}: {}", stderr(&output));
+        assert_eq!(
+            (output.status.code(), stderr(&output).lines().count()),
+            (Some(refused.into()), refused.into())
+        );
     }
     let output =
         warpwright(["explain", "attention_scores", "99999999999", "99999999999", "64", "--device", "cpu"]);
     let want = "error: attention_scores: rows of the result must be at most 1073741824, got 99999999999";
     assert_eq!((output.status.code(), stderr(&output).trim()), (Some(1), want));
+    let many = (1_usize << 30).to_string();
+    let batch = ["matmul", &many, "1", "1", "--batch", &many, "--dtype", "f32", "--device", "cpu"];
+    let output = warpwright(["explain"].iter().chain(&batch));
+    let want = "error: matmul: tiles of a launch must be at most 2147483647, got ";
+    assert!(output.status.code() == Some(1) && stderr(&output).starts_with(want), "{}", stderr(&output));
     let most = usize::MAX.to_string();
+    let output = warpwright(["explain", "matmul", &most, "1", "1", "--device", "cpu"]);
+    assert!(
+        stderr(&output).starts_with("error: matmul: the tensor's bytes must be at most "),
+        "{}",
+        stderr(&output)
+    );
     let output = warpwright(["explain", "gru", "10", &most, "5", &most, "--device", "cpu"]);
     assert_eq!((output.status.code(), stderr(&output).lines().count()), (Some(1), 1), "{}", stderr(&output));
 }

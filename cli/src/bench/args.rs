@@ -17,7 +17,7 @@ pub struct Args {
     #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f32,bf16")]
     pub dtype: Vec<Type>,
     /// The size of a case's largest input, where its shape leaves a choice
-    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
+    #[arg(long, value_name = "MIB", default_value_t = 256, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
     pub size: u32,
     /// Only some cases of each operation
     #[arg(long)]

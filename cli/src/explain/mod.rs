@@ -7,8 +7,11 @@ mod permute;
 mod products;
 mod recurrent;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use warpwright::ops::RecurrentKind;
+use warpwright::{DType, Desc, Device, Error};
 
+use crate::bench::args::Type;
 use crate::error::CliError;
 
 #[derive(clap::Args)]
@@ -21,7 +24,7 @@ pub struct Args {
 enum Op {
     /// The kernel, tiles and splits of a product of matrices
     Matmul(products::MatmulArgs),
-    /// The same of a linear layer
+    /// The kernel, tiles and splits of a linear layer
     Linear(products::LinearArgs),
     /// Whether the probabilities of attention are one kernel, and its tiles
     #[command(name = "attention_scores")]
@@ -33,8 +36,25 @@ enum Op {
     Permute(permute::Args),
     /// How the steps of a GRU are run
     Gru(recurrent::Args),
-    /// The same of an LSTM
+    /// How the steps of an LSTM are run
     Lstm(recurrent::Args),
+}
+
+/// A type of floating-point numbers, which is what most operations take.
+fn float_type() -> impl TypedValueParser<Value = Type> {
+    PossibleValuesParser::new(["f32", "f16", "bf16"]).map(|name| match name.as_str() {
+        "f32" => Type::F32,
+        "f16" => Type::F16,
+        _ => Type::Bf16,
+    })
+}
+
+/// A tensor of the operation, of which one that cannot be speaks.
+fn operand(op: &'static str, device: &Device, dtype: DType, shape: &[usize]) -> Result<Desc, Error> {
+    Desc::new(device, dtype, shape).map_err(|error| match error {
+        Error::TooLarge { what, limit, got, .. } => Error::TooLarge { op, what, limit, got },
+        other => other,
+    })
 }
 
 pub fn run(args: &Args) -> Result<(), CliError> {

@@ -6,6 +6,7 @@ use warpwright::ops::{Activation, Linear, linear_explain, linear_shape};
 
 use warpwright::{Desc, Device, Result};
 
+use super::{float_type, operand};
 use crate::bench::args::Type;
 use crate::device::{DeviceArgs, Opened};
 use crate::error::CliError;
@@ -24,7 +25,7 @@ struct Product {
     #[arg(long, default_value_t = 1)]
     batch: usize,
     /// The operands' type
-    #[arg(long, value_enum, default_value = "bf16")]
+    #[arg(long, value_parser = float_type(), default_value = "bf16")]
     dtype: Type,
     /// f32 operands may be rounded to tf32
     #[arg(long)]
@@ -34,6 +35,7 @@ struct Product {
 }
 
 #[derive(clap::Args)]
+#[command(allow_negative_numbers = true)]
 pub struct MatmulArgs {
     #[command(flatten)]
     product: Product,
@@ -46,6 +48,7 @@ pub struct MatmulArgs {
 }
 
 #[derive(clap::Args)]
+#[command(allow_negative_numbers = true)]
 pub struct LinearArgs {
     #[command(flatten)]
     product: Product,
@@ -64,8 +67,8 @@ pub struct LinearArgs {
 }
 
 impl Product {
-    fn matrix(&self, device: &Device, rows: usize, cols: usize) -> Result<Desc> {
-        Desc::new(device, self.dtype.dtype(), &[self.batch, rows, cols])
+    fn matrix(&self, op: &'static str, device: &Device, rows: usize, cols: usize) -> Result<Desc> {
+        operand(op, device, self.dtype.dtype(), &[self.batch, rows, cols])
     }
 
     /// `more` is a line of its own.
@@ -74,7 +77,7 @@ impl Product {
         let batch = if *batch == 1 { String::new() } else { format!("{batch} times ") };
         let dtype = dtype.dtype();
         opened.print(&format!(
-            "{name} {batch}{m}x{n}x{k} {dtype}: {plan}\n{more}by the model {:.1} us",
+            "{name} {batch}{m}x{n}x{k} {dtype}: {plan}\n{more}by the model {:.1} µs",
             plan.microseconds
         ))
     }
@@ -85,8 +88,8 @@ pub fn matmul(args: &MatmulArgs) -> Result<(), CliError> {
     let opened = args.device.open()?;
     let (m, n, k) = (args.m, args.n, args.k);
     let matrix = |turned: bool, rows: usize, cols: usize| match turned {
-        true => args.matrix(&opened.device, cols, rows),
-        false => args.matrix(&opened.device, rows, cols),
+        true => args.matrix("matmul", &opened.device, cols, rows),
+        false => args.matrix("matmul", &opened.device, rows, cols),
     };
     let (a, b) = (matrix(transpose_a, m, k)?, matrix(transpose_b, k, n)?);
     let parameters = Matmul { transpose_a, transpose_b, tf32: args.tf32, ..Matmul::default() };
@@ -96,10 +99,10 @@ pub fn matmul(args: &MatmulArgs) -> Result<(), CliError> {
 pub fn linear(args: &LinearArgs) -> Result<(), CliError> {
     let &LinearArgs { product: ref args, activation, residual, parts, heads } = args;
     let opened = args.device.open()?;
-    let x = args.matrix(&opened.device, args.m, args.k)?;
-    let weight = Desc::new(&opened.device, args.dtype.dtype(), &[args.n, args.k])?;
+    let x = args.matrix("linear", &opened.device, args.m, args.k)?;
+    let weight = operand("linear", &opened.device, args.dtype.dtype(), &[args.n, args.k])?;
     let residual = match residual {
-        true => Some(args.matrix(&opened.device, args.m, args.n)?),
+        true => Some(args.matrix("linear", &opened.device, args.m, args.n)?),
         false => None,
     };
     let heads = heads_of(parts, heads);

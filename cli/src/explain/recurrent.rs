@@ -1,14 +1,15 @@
 //! `explain gru` and `explain lstm`.
 
-use warpwright::Desc;
 use warpwright::ops::recurrent::Choice;
 use warpwright::ops::{Recurrent, RecurrentKind, RecurrentWeights, gru_explain, lstm_explain};
 
+use super::{float_type, operand};
 use crate::bench::args::Type;
 use crate::device::DeviceArgs;
 use crate::error::CliError;
 
 #[derive(clap::Args)]
+#[command(allow_negative_numbers = true)]
 pub struct Args {
     /// Steps
     t: usize,
@@ -19,7 +20,7 @@ pub struct Args {
     /// Hidden units
     h: usize,
     /// The tensors' type
-    #[arg(long, value_enum, default_value = "bf16")]
+    #[arg(long, value_parser = float_type(), default_value = "bf16")]
     dtype: Type,
     #[command(flatten)]
     device: DeviceArgs,
@@ -29,7 +30,11 @@ pub fn run(kind: RecurrentKind, args: &Args) -> Result<(), CliError> {
     let opened = args.device.open()?;
     // What is too many is refused with the tensors.
     let (dtype, rows) = (args.dtype.dtype(), kind.gates().saturating_mul(args.h));
-    let of = |shape: &[usize]| Desc::new(&opened.device, dtype, shape);
+    let op = match kind {
+        RecurrentKind::Gru => "gru",
+        RecurrentKind::Lstm => "lstm",
+    };
+    let of = |shape: &[usize]| operand(op, &opened.device, dtype, shape);
     let (x, w_ih, w_hh) = (of(&[args.t, args.b, args.i])?, of(&[rows, args.i])?, of(&[rows, args.h])?);
     let weights = [RecurrentWeights { w_ih: &w_ih, w_hh: &w_hh, b_ih: None, b_hh: None }];
     let parameters = Recurrent::new(&weights);

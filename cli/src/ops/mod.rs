@@ -173,9 +173,10 @@ impl Op {
             let _ = writeln!(text, "  {kind:<4} {name:<14} {what:<25} {about}");
         };
         for tensor in self.inputs {
-            let optional = if tensor.required { "" } else { ", optional" };
             let what = format!("{} {}", tensor.shape, tensor.dtypes);
-            line("in", tensor.name, &what, &format!("{}{optional}", tensor.about));
+            let words = [tensor.about, if tensor.required { "" } else { "optional" }];
+            let words = words.into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>();
+            line("in", tensor.name, &what, &words.join(", "));
         }
         for tensor in self.outputs {
             line("out", tensor.name, &format!("{} {}", tensor.shape, tensor.dtypes), tensor.about);

@@ -96,6 +96,11 @@ const DC_N: TensorSpec = optional("dc_n", "x's type", "as c_n", "the gradient of
 const DX: TensorSpec = tensor("dx", "x's type", "as x", "the gradient of x");
 const DH0: TensorSpec = tensor("dh0", "x's type", "as h0", "the gradient of h0");
 const DC0: TensorSpec = tensor("dc0", "x's type", "as c0", "the gradient of c0");
+/// As of an operation whose first tensor is gx.
+const fn of_gx(spec: TensorSpec) -> TensorSpec {
+    TensorSpec { dtypes: "gx's type", ..spec }
+}
+
 const DH_OUT: TensorSpec = tensor("dh", "x's type", "[B, H]", "the gradient of h");
 const DC_OUT: TensorSpec = tensor("dc", "x's type", "[B, H]", "the gradient of c");
 
@@ -187,8 +192,8 @@ op!(
     "gru_cell_pointwise",
     "one step of a GRU for given gates' inputs",
     GruPointwise,
-    &[GX, GH, H],
-    &[H_NEXT],
+    &[GX, GH, of_gx(H)],
+    &[of_gx(H_NEXT)],
     &[],
     |tensors, _| {
         let (gx, gh, h) = (tensors.require("gx")?, tensors.require("gh")?, tensors.require("h")?);
@@ -200,8 +205,8 @@ op!(
     "lstm_cell_pointwise",
     "one step of an LSTM for given gates' inputs",
     LstmPointwise,
-    &[GX, GH, C],
-    &[H_NEXT, C_NEXT],
+    &[GX, GH, of_gx(C)],
+    &[of_gx(H_NEXT), of_gx(C_NEXT)],
     &[],
     |tensors, _| {
         let (gx, gh, c) = (tensors.require("gx")?, tensors.require("gh")?, tensors.require("c")?);
@@ -240,7 +245,7 @@ op!(
     "gru_cell_pointwise_backward",
     "the gradients of gru_cell_pointwise",
     GruPointwiseBackward,
-    &[GX, GH, H, DH],
+    &[GX, GH, of_gx(H), of_gx(DH)],
     &[
         tensor("dgx", "gx's type", "[B, G·H]", "the gradient of gx"),
         tensor("dgh", "gx's type", "[B, G·H]", "the gradient of gh"),
@@ -259,8 +264,8 @@ op!(
     "lstm_cell_pointwise_backward",
     "the gradients of lstm_cell_pointwise",
     LstmPointwiseBackward,
-    &[GX, GH, C, DH, DC],
-    &[tensor("dgx", "gx's type", "[B, G·H]", "the gradient of gx, and of gh"), DC_OUT],
+    &[GX, GH, of_gx(C), of_gx(DH), of_gx(DC)],
+    &[tensor("dgx", "gx's type", "[B, G·H]", "the gradient of gx, and of gh"), of_gx(DC_OUT)],
     &[],
     |tensors, _| {
         let (gx, gh, c) = (tensors.require("gx")?, tensors.require("gh")?, tensors.require("c")?);

@@ -31,15 +31,16 @@ fn a_program_that_is_not_there_is_named() {
     assert!(error.ends_with("; name another with `--python`"), "{error}");
 }
 
-/// A stand-in for Python that ignores the script.
+/// A stand-in for Python that ignores the script. Another process writes it: what a process of another test has inherited open for
+/// writing cannot be started.
 #[cfg(unix)]
 fn stand_in(folder: &std::path::Path, body: &str) -> String {
-    use std::os::unix::fs::PermissionsExt;
-
-    let path = folder.join("python");
-    std::fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    path.to_str().unwrap().to_owned()
+    let path = folder.join("python").to_str().unwrap().to_owned();
+    let text = format!("#!/bin/sh\n{body}\n");
+    let write = r#"printf %s "$2" > "$1" && chmod +x "$1""#;
+    let status = std::process::Command::new("sh").args(["-c", write, "sh", &path, &text]).status();
+    assert!(status.unwrap().success());
+    path
 }
 
 #[cfg(unix)]

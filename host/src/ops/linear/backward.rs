@@ -77,7 +77,8 @@ pub struct LinearGradients<T = Tensor> {
 /// product, so that dx is what the layer before needs. No atomics: the same input gives the same bits.
 ///
 /// # Errors
-/// As [`linear`](super::linear()); [`Missing`](Error::Missing) for an activation without `pre`.
+/// As [`linear`](super::linear()); [`Missing`](Error::Missing) for an activation without `pre`; [`TooLarge`](Error::TooLarge) for more than
+/// 2³⁰ rows of x in all, over which the weight's gradient is a sum.
 pub fn linear_backward(
     x: &Tensor,
     weight: &Tensor,

@@ -191,7 +191,7 @@ pub fn linear_shape<D: Described>(x: &D, weight: &D, parameters: &Linear<D>) -> 
 
 /// How [`linear`] would go about it, for operands that start at multiples of 16 bytes.
 pub fn linear_explain<D: Described>(x: &D, weight: &D, parameters: &Linear<D>) -> Result<Plan> {
-    Ok(problem(x, weight, parameters)?.plan())
+    problem(x, weight, parameters)?.launchable_plan()
 }
 
 /// The ways that [`linear`] could go about it, one for each kernel, the one that it takes first.

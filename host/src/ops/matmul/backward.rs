@@ -41,7 +41,8 @@ pub struct MatmulGradients<T = Tensor> {
 /// ```
 ///
 /// # Errors
-/// As [`matmul`](super::matmul()).
+/// As [`matmul`](super::matmul()); [`TooLarge`](Error::TooLarge) also where a gradient is a sum over more than 2³⁰ terms, those of all products to
+/// which an operand is broadcast.
 pub fn matmul_backward(a: &Tensor, b: &Tensor, dy: &Tensor, parameters: &Matmul) -> Result<MatmulGradients> {
     let shapes = checked(a.desc(), b.desc(), dy.desc(), &described(parameters))?;
     let gradients = MatmulGradients { da: rows::uninit(&shapes.da)?, db: rows::uninit(&shapes.db)? };

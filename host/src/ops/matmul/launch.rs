@@ -535,6 +535,6 @@ pub(super) fn packs_of_launch(op: &'static str, packs: usize) -> Result<u32> {
     u32::try_from(packs).ok().filter(|_| packs <= MOST_PACKS).ok_or_else(|| too_large(op, packs))
 }
 
-fn too_large(op: &'static str, got: usize) -> Error {
+pub(super) fn too_large(op: &'static str, got: usize) -> Error {
     Error::TooLarge { op, what: "tiles of a launch", limit: MOST_PACKS as u64, got: got.to_string() }
 }

@@ -89,8 +89,8 @@ impl<D> Default for Matmul<'_, D> {
 /// much as they have, since they are transposed; where there is none, other kernels serve.
 ///
 /// Any strides are accepted. Operands whose rows or columns start at multiples of 16 bytes (in f32: and have them whole) are
-/// read as they lie, unless these begin within lines of L2 of 128 bytes and so many blocks read them that a copy is faster; others are copied first, which
-/// [`explain`] tells.
+/// read as they lie, unless these begin within lines of L2 of 128 bytes and so many blocks read them that a copy is faster; others are copied first by most kernels, which
+/// [`explain`] tells: the parts of f32 are copies already, and few terms are read as they lie.
 ///
 /// ```
 /// use warpwright::{Device, Tensor, ops::{self, Matmul}};
@@ -145,7 +145,7 @@ pub fn matmul_shape<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Resul
 /// How [`matmul`] would go about it, for operands that start at multiples of 16 bytes: by the model, or by what was measured on the
 /// operands' GPU where [`autotune`](crate::autotune) is enabled.
 pub fn explain<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Result<Plan> {
-    Ok(problem(OP, a, b, parameters)?.plan())
+    problem(OP, a, b, parameters)?.launchable_plan()
 }
 
 /// The ways that [`matmul`] could go about it, one for each kernel, the one that it takes first.

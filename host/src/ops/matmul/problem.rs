@@ -3,6 +3,7 @@
 use kernels_gpu::matmul::activation;
 
 use super::broadcast;
+use super::launch::{MOST_PACKS, too_large};
 use super::layout::{Layout, within_limit};
 use super::plan::{Choice, Plan, Request, Target, Wanted};
 use super::tuned;
@@ -243,5 +244,13 @@ impl Problem {
     /// The plan of each kernel that can serve, the fastest first.
     pub fn plans(&self) -> Vec<Plan> {
         Plan::of_each_kernel(&self.request([0; 2]), Target::of(self.y.device()))
+    }
+
+    /// The plan, if its launch can have as many tiles.
+    pub fn launchable_plan(&self) -> Result<Plan> {
+        let plan = self.plan();
+        let extents = self.factors.front.iter().chain(&plan.tiles).chain([&plan.splits]);
+        let tiles = extents.fold(1, |all: usize, &extent| all.saturating_mul(extent));
+        if tiles > MOST_PACKS { Err(too_large(self.op, tiles)) } else { Ok(plan) }
     }
 }
