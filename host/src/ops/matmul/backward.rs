@@ -41,7 +41,7 @@ pub struct MatmulGradients<T = Tensor> {
 /// ```
 ///
 /// # Errors
-/// As [`matmul`](super::matmul()); [`TooLarge`](Error::TooLarge) also where a gradient is a sum over more than 2³⁰ terms, those of all products to
+/// As [`matmul`](super::matmul()); [`TooLarge`](crate::Error::TooLarge) also where a gradient is a sum over more than 2³⁰ terms, those of all products to
 /// which an operand is broadcast.
 pub fn matmul_backward(a: &Tensor, b: &Tensor, dy: &Tensor, parameters: &Matmul) -> Result<MatmulGradients> {
     let shapes = checked(a.desc(), b.desc(), dy.desc(), &described(parameters))?;
