@@ -26,16 +26,17 @@ fn main() {
     let files = fs::read_dir("ptx").expect("host/ptx is missing: run `cargo xtask build-ptx`");
     for path in files.map(|file| file.expect("host/ptx can be listed").path()) {
         if path.extension().is_some_and(|extension| extension == "ptx") {
-            pack(&path, &out, nobody_runs_it);
+            let kernels = if nobody_runs_it { Vec::new() } else { packed(&path) };
+            write(&path, &out, kernels);
         }
     }
 }
 
-/// Writes `<name>.bin` and `<name>.rs`, an expression of the type `Pack`, which may be of no kernels.
-fn pack(path: &Path, out: &Path, empty: bool) {
+/// The kernels of a PTX file, by name.
+fn packed(path: &Path) -> Vec<(String, Packed)> {
     let ptx = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let parts = Parts::of(&ptx);
-    let mut names: Vec<&str> = if empty { Vec::new() } else { parts.kernels().collect() };
+    let mut names: Vec<&str> = parts.kernels().collect();
     names.sort_unstable();
     let packed: Vec<Packed> = thread::scope(|scope| {
         let parts = &parts;
@@ -46,11 +47,16 @@ fn pack(path: &Path, out: &Path, empty: bool) {
             .collect();
         running.into_iter().flat_map(|thread| thread.join().expect("no kernel fails to be packed")).collect()
     });
+    names.into_iter().map(str::to_owned).zip(packed).collect()
+}
+
+/// Writes `<name>.bin` and `<name>.rs`, an expression of the type `Pack`.
+fn write(path: &Path, out: &Path, kernels: Vec<(String, Packed)>) {
     let name = path.file_stem().and_then(|stem| stem.to_str()).expect("the names of PTX files are text");
     let blob = out.join(name).with_added_extension("bin");
     let mut bytes = Vec::new();
     let mut source = format!("(include_bytes!({blob:?}), &[\n");
-    for (name, Packed { data, length, base }) in names.iter().zip(packed) {
+    for (name, Packed { data, length, base }) in kernels {
         let start = bytes.len();
         bytes.extend(data);
         // Writing to a String does not fail.

@@ -7,6 +7,7 @@ mod permute;
 mod products;
 mod recurrent;
 
+use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use warpwright::ops::RecurrentKind;
 use warpwright::{DType, Desc, Device, Error};
@@ -42,11 +43,7 @@ enum Op {
 
 /// A type of floating-point numbers, which is what most operations take.
 fn float_type() -> impl TypedValueParser<Value = Type> {
-    PossibleValuesParser::new(["f32", "f16", "bf16"]).map(|name| match name.as_str() {
-        "f32" => Type::F32,
-        "f16" => Type::F16,
-        _ => Type::Bf16,
-    })
+    PossibleValuesParser::new(["f32", "f16", "bf16"]).try_map(|name| Type::from_str(&name, false))
 }
 
 /// A tensor of the operation, of which one that cannot be speaks.

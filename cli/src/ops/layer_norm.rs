@@ -108,7 +108,7 @@ pub static ADD_BACKWARD: Op = Op {
         tensor("dy", "sum's type", "[.., N]", "the gradient of y"),
         optional("dsum", "sum's type", "[.., N]", "a gradient that the sum gets from elsewhere"),
         optional("input_bias", "sum's type", "[N]", "what add_layer_norm got: asks for dinput_bias"),
-        optional("weight", "sum's type", "[N]", "what columns are multiplied by"),
+        WEIGHT.of_types("sum's type"),
         MEAN,
         RSTD,
     ],

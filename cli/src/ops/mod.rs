@@ -65,6 +65,11 @@ pub struct TensorSpec {
 pub const LAYER: &str = "{N}";
 
 impl TensorSpec {
+    /// The same of another type.
+    const fn of_types(self, dtypes: &'static str) -> TensorSpec {
+        TensorSpec { dtypes, ..self }
+    }
+
     /// Whether a tensor of this name is meant.
     pub fn names(&self, name: &str) -> bool {
         let Some((before, behind)) = self.name.split_once(LAYER) else { return self.name == name };

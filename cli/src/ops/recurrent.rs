@@ -98,7 +98,7 @@ const DH0: TensorSpec = tensor("dh0", "x's type", "as h0", "the gradient of h0")
 const DC0: TensorSpec = tensor("dc0", "x's type", "as c0", "the gradient of c0");
 /// As of an operation whose first tensor is gx.
 const fn of_gx(spec: TensorSpec) -> TensorSpec {
-    TensorSpec { dtypes: "gx's type", ..spec }
+    spec.of_types("gx's type")
 }
 
 const DH_OUT: TensorSpec = tensor("dh", "x's type", "[B, H]", "the gradient of h");

@@ -109,8 +109,10 @@ fn broken_files_are_refused_in_one_line() {
         &raw(&header.replace("[2]", "[3]"), 8),
         "tensor `x` of shape [3] and type F32 must have 12 bytes, got 8",
     );
-    let error = load_error(&path, &raw(&header.replace("[2]", "[4294967296,4294967296,4294967296]"), 8));
-    assert!(error.contains("tensor `x` has a shape that is too large: [4294967296, "), "{error}");
+    said(
+        &raw(&header.replace("[2]", "[4294967296,4294967296,4294967296]"), 8),
+        "tensor `x` has a shape that is too large: [4294967296, 4294967296, 4294967296]",
+    );
 }
 
 #[test]

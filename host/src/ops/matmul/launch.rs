@@ -503,7 +503,6 @@ fn blocks(op: &'static str, layout: &Layout, plan: &Plan) -> Result<Blocks> {
     let last = down % BAND as usize;
     // A cluster counts its blocks by itself.
     let splits = if plan.is_clustered() { 1 } else { plan.splits };
-    let total = plan.total(layout.products()) / (plan.splits / splits) as u64;
     Ok(Blocks {
         tiles: short_divisor(op, down * across)?,
         band: short_divisor(op, across * BAND as usize)?,
@@ -511,12 +510,16 @@ fn blocks(op: &'static str, layout: &Layout, plan: &Plan) -> Result<Blocks> {
         splits: short_divisor(op, splits)?,
         inner: short_divisor(op, layout.batch[1])?,
         rows: down as u32,
-        total: u32::try_from(total)
-            .ok()
-            .filter(|&total| total < 1 << 31)
-            .ok_or_else(|| too_large(op, total as usize))?,
+        total: tiles_of_launch(op, plan, layout.products())?,
         blocks: plan.blocks(layout.products()) as u32,
     })
+}
+
+/// Tiles that a launch counts for so many products: those of all parts, but of clusters, whose blocks count them.
+pub(super) fn tiles_of_launch(op: &'static str, plan: &Plan, products: usize) -> Result<u32> {
+    let counted = if plan.is_clustered() { plan.splits as u64 } else { 1 };
+    let total = plan.total(products) / counted;
+    u32::try_from(total).ok().filter(|&total| total < 1 << 31).ok_or_else(|| too_large(op, total as usize))
 }
 
 pub(super) fn divisor(op: &'static str, value: usize) -> Result<Divisor> {
@@ -535,6 +538,6 @@ pub(super) fn packs_of_launch(op: &'static str, packs: usize) -> Result<u32> {
     u32::try_from(packs).ok().filter(|_| packs <= MOST_PACKS).ok_or_else(|| too_large(op, packs))
 }
 
-pub(super) fn too_large(op: &'static str, got: usize) -> Error {
+fn too_large(op: &'static str, got: usize) -> Error {
     Error::TooLarge { op, what: "tiles of a launch", limit: MOST_PACKS as u64, got: got.to_string() }
 }

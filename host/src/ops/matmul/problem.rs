@@ -3,7 +3,7 @@
 use kernels_gpu::matmul::activation;
 
 use super::broadcast;
-use super::launch::{MOST_PACKS, too_large};
+use super::launch::tiles_of_launch;
 use super::layout::{Layout, within_limit};
 use super::plan::{Choice, Plan, Request, Target, Wanted};
 use super::tuned;
@@ -249,8 +249,8 @@ impl Problem {
     /// The plan, if its launch can have as many tiles.
     pub fn launchable_plan(&self) -> Result<Plan> {
         let plan = self.plan();
-        let extents = self.factors.front.iter().chain(&plan.tiles).chain([&plan.splits]);
-        let tiles = extents.fold(1, |all: usize, &extent| all.saturating_mul(extent));
-        if tiles > MOST_PACKS { Err(too_large(self.op, tiles)) } else { Ok(plan) }
+        let products = self.factors.front.iter().fold(1, |all: usize, &of| all.saturating_mul(of));
+        tiles_of_launch(self.op, &plan, products)?;
+        Ok(plan)
     }
 }

@@ -210,14 +210,13 @@ fn whole(
 fn check_inputs(op: &'static str, kind: Kind, gx: &Desc, gh: &Desc, state: &Desc) -> Result<()> {
     let gates = kind.gates();
     float(op, "gx", gx)?;
-    let &[batch, columns] = gx.shape() else {
-        let (required, got) = (format!("[B, {gates}·H]"), gx.shape().to_vec());
-        return Err(Error::Shape { op, arg: "gx", required, got });
+    let (batch, columns) = match *gx.shape() {
+        [batch, columns] if columns.is_multiple_of(gates) => (batch, columns),
+        _ => {
+            let (required, got) = (format!("[B, {gates}·H]"), gx.shape().to_vec());
+            return Err(Error::Shape { op, arg: "gx", required, got });
+        }
     };
-    if !columns.is_multiple_of(gates) {
-        let (required, got) = (format!("[B, {gates}·H]"), gx.shape().to_vec());
-        return Err(Error::Shape { op, arg: "gx", required, got });
-    }
     reach(op, "gx", gx)?;
     within_limit(op, "rows of the batch", batch)?;
     within_limit(op, "gates of a row", columns)?;
