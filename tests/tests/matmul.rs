@@ -170,26 +170,37 @@ on_each_device! {
         Ok(())
     }
 
-    /// As decoding has them: one row to sixteen, and one more; by whatever the model takes, and by each instance of `thin`.
+    /// As decoding has them: one row to sixteen, and some more; by whatever the model takes, and by each instance of `thin` and `narrow`.
     fn few_rows_are_right(device: &Device) -> Result<()> {
         let mut random = Random::new(91);
         let shapes = [
             (1, 16, 32), (3, 40, 1048), (8, 17, 264), (9, 33, 72), (16, 50, 2048), (17, 48, 136),
             (2, 24, 4104), (5, 20, 2040), (1, 17, 8712), (12, 24, 8712), (10, 3810, 1032),
+            (32, 72, 1416), (20, 130, 200),
         ];
         for dtype in [DType::F16, DType::BF16] {
-            let mut instances = BTreeSet::new();
+            let (mut thin, mut narrow) = (BTreeSet::new(), BTreeSet::new());
             for (m, n, k) in shapes {
                 let a = matrix(device, dtype, [m, k], false, &mut random)?;
                 let b = matrix(device, dtype, [k, n], true, &mut random)?;
                 let c = uniform(device, dtype, &[n], &mut random)?;
                 let parameters = Matmul { transpose_b: true, alpha: -1.5, c: Some(&c), ..Default::default() };
                 check(&a, &b, &parameters, "few rows")?;
-                let thin = |plan: &Plan| matches!(plan.choice, Choice::Thin { .. });
-                instances.extend(check_each(&a, &b, &parameters, thin)?.iter().map(|plan| format!("{:?}", plan.choice)));
+                let few = |plan: &Plan| matches!(plan.choice, Choice::Thin { .. } | Choice::Narrow { .. });
+                for plan in check_each(&a, &b, &parameters, few)? {
+                    match plan.choice {
+                        Choice::Thin { index } => thin.insert(index),
+                        Choice::Narrow { index } => narrow.insert((index, plan.splits)),
+                        _ => unreachable!("no other was wanted"),
+                    };
+                }
             }
             // Wide blocks are taken for as many columns as a GPU has multiprocessors for; the checker plans for 132 of them.
-            assert!(instances.len() >= if device.is_cuda() { 5 } else { 6 }, "{instances:?}");
+            assert!(thin.len() >= if device.is_cuda() { 5 } else { 6 }, "{thin:?}");
+            let instances: BTreeSet<_> = narrow.iter().map(|&(index, _)| index).collect();
+            let splits: BTreeSet<_> = narrow.iter().map(|&(_, splits)| splits).collect();
+            let has_warpgroups = device.info().is_none_or(|info| info.arch == (9, 0));
+            assert!(!has_warpgroups || instances.len() == 6 && splits.len() > 2, "{narrow:?}");
         }
         Ok(())
     }

@@ -47,7 +47,7 @@ impl Operand {
 
 /// A 16-bit element type that warpgroups multiply.
 pub trait WarpgroupHalf: Half {
-    /// Starts sums + A·B, or where `more` does not hold A·B, 64 rows by 2·`SUMS` columns (64, 128, 192 or 256), as a group. `A` and `B` are 1 where lines of the operand are
+    /// Starts sums + A·B, or where `more` does not hold A·B, 64 rows by 2·`SUMS` columns (8, 16, 32, 64, 128, 192 or 256), as a group. `A` and `B` are 1 where lines of the operand are
     /// neighbours in memory, 0 where its terms are. All 128 threads of the warpgroup must call.
     ///
     /// Number i of a lane is that of row 16·w + lane / 4 + 8·(i / 2 % 2) and column 8·(i / 4) + 2·(lane % 4) + i % 2, with w the

@@ -54,7 +54,33 @@ pub unsafe fn clustered<
     out: GlobalMut<T>,
     p: Product,
 ) {
-    let (rows, cols, warps) = (CONSUMERS as u32 * ROWS, 2 * SUMS as u32, CONSUMERS as u32 * WARPS);
+    let tensors = Tensors { bias, addend, aux, out };
+    // SAFETY: the caller's contract.
+    unsafe { run::<T, CONSUMERS, SUMS, STAGES, false, A_K, B_K>([map_a, map_b], b, tensors, &p) }
+}
+
+/// All of the kernel. Consumers multiply as [`Room::multiply`] says.
+///
+/// # Safety
+/// As [`clustered()`](fn@clustered); the maps are of a and of b.
+#[inline(always)]
+pub(super) unsafe fn run<
+    T: WarpgroupHalf,
+    const CONSUMERS: usize,
+    const SUMS: usize,
+    const STAGES: usize,
+    const TURNED: bool,
+    const A_K: usize,
+    const B_K: usize,
+>(
+    [map_a, map_b]: [TensorMap; 2],
+    b: Global<T>,
+    tensors: Tensors<T>,
+    p: &Product,
+) {
+    let (of_consumers, of_each) = (CONSUMERS as u32 * ROWS, 2 * SUMS as u32);
+    let (rows, cols) = if const { TURNED } { (of_each, of_consumers) } else { (of_consumers, of_each) };
+    let warps = CONSUMERS as u32 * WARPS;
     // SAFETY: the caller's contract. A stage is written between the ends of a phase of *empty* and of *full*.
     unsafe {
         if p.is_nothing() {
@@ -64,9 +90,10 @@ pub unsafe fn clustered<
             map_a.prefetch();
             map_b.prefetch();
         };
-        let (place, mut k, turns) = part_of(&p);
+        let (place, mut k, turns) = part_of(p);
         let (first_row, first_col) = (place.tile_row * rows, place.tile_col * cols);
-        let room = Room::<STAGES, A_K, B_K>::new(rows, cols, &p, share_of(rows, first_row, &p), 1, prefetch);
+        let share = share_of(rows, first_row, p);
+        let room = Room::<STAGES, A_K, B_K>::new(rows, cols, p, share, [1, warps], prefetch);
         room.part_b.ask(p.asks != 0, b, p.b, (first_col, p.epilogue.n), p.terms(cluster::rank()), place);
         begin();
         if warp::warp_id() >= warps {
@@ -88,9 +115,9 @@ pub unsafe fn clustered<
             }
             warp::sync_warp(u32::MAX);
         } else {
-            room.multiply::<T, SUMS>(turns);
+            room.multiply::<T, SUMS, TURNED>(turns);
         }
-        let finish = Finish::new(Tensors { bias, addend, aux, out }, &p.epilogue, place);
+        let finish = Finish::new(tensors, &p.epilogue, place);
         room.finish::<T, SUMS>(finish, (first_row, first_col), (warps + WARPS) * 32);
     }
 }

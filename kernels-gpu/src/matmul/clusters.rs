@@ -6,11 +6,12 @@
 //! sums do not go through global memory. (Sums that are read out of the others' shared memory behind a barrier of the cluster take up to 1 µs longer, for that
 //! barrier waits for memory; those written there in pieces of 32 bytes longer still.)
 //!
-//! `CONSUMERS` warpgroups multiply 64 rows each by 2·`SUMS` columns by `wgmma`; another fills `STAGES` stages of [`PIPELINED_DEPTH`] terms:
+//! `CONSUMERS` warpgroups multiply 64 rows each by 2·`SUMS` columns by `wgmma`, or where sums are turned 64 columns by as many rows; another fills `STAGES` stages of [`PIPELINED_DEPTH`] terms:
 //!
 //! | kernel | operands | fetched by |
 //! | --- | --- | --- |
 //! | [`clustered()`](fn@super::clustered) | as [`pipelined()`](fn@super::pipelined) | the accelerator |
+//! | [`narrow()`](fn@super::narrow) | along k; a consumer multiplies columns by all rows | the accelerator |
 //! | [`loose()`](fn@super::loose) | terms or lines are neighbours in memory, at any alignment | threads, four bytes or twice two at a time |
 //!
 //! Launch: 1-D grid of a cluster for each of the total of [`Blocks`](super::Blocks), of which the cluster's blocks are the splits: 1, 2, 4 or 8;
@@ -71,7 +72,7 @@ pub(super) struct Room<const STAGES: usize, const A_K: usize, const B_K: usize> 
 }
 
 impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, B_K> {
-    /// Makes the barriers; a stage is full when so many have arrived. One thread does `more` besides: behind a branch of its own
+    /// Makes the barriers: a stage is full when so many have arrived, and empty when so many warps have. One thread does `more` besides: behind a branch of its own
     /// the compiler would copy the barrier that follows into both arms.
     ///
     /// # Safety
@@ -82,7 +83,7 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
         cols: u32,
         p: &Product,
         share: u32,
-        fillers: u32,
+        [fillers, readers]: [u32; 2],
         more: impl FnOnce(),
     ) -> Self {
         let (part_a, part_b) = (Part::new(rows, p.a), Part::new(cols, p.b));
@@ -93,7 +94,7 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
             let ring = Ring::dynamic(room + Inbox::bytes(others));
             if thread::thread_idx_x() == 0 {
                 inbox.init();
-                ring.init(fillers, rows / ROWS * WARPS);
+                ring.init(fillers, readers);
                 more();
             }
             tile::expect_slabs();
@@ -116,12 +117,13 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
         unsafe { (self.part_a.tile(offset), self.part_b.tile(offset + self.part_a.bytes())) }
     }
 
-    /// Multiplies `turns` stages, and leaves the sums in shared memory.
+    /// Multiplies `turns` stages, and leaves the sums in shared memory. A warpgroup multiplies 64 rows of a by all columns of b or, where sums are
+    /// `TURNED`, 64 columns of b by all rows of a.
     ///
     /// # Safety
     /// The first warps call, as many as multiply; others fill as many stages, each when it is empty.
     #[inline(always)]
-    pub unsafe fn multiply<T: WarpgroupHalf, const SUMS: usize>(self, turns: u32) {
+    pub unsafe fn multiply<T: WarpgroupHalf, const SUMS: usize, const TURNED: bool>(self, turns: u32) {
         // Known to be the same in all lanes.
         let (lane, warp) = (warp::lane_id(), warp::warp_shuffle_idx(u32::MAX, warp::warp_id(), 0, 32).0);
         let mut turn = Turn::<STAGES>::first();
@@ -132,10 +134,14 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
             while done < turns {
                 self.ring.full(turn.stage()).wait(turn.parity());
                 let (tile_a, tile_b) = self.tiles::<T>(turn.stage());
-                let of_a = self.part_a.operand(tile_a, warp / WARPS * ROWS);
-                let of_b = self.part_b.operand(tile_b, 0);
-                let more = done > 0;
-                multiply::<T, SUMS, A_K, B_K>(&mut sums, of_a, of_b, more);
+                let (own, more) = (warp / WARPS * ROWS, done > 0);
+                if const { TURNED } {
+                    let (of_a, of_b) = (self.part_a.operand(tile_a, 0), self.part_b.operand(tile_b, own));
+                    multiply::<T, SUMS, B_K, A_K>(&mut sums, of_b, of_a, more);
+                } else {
+                    let (of_a, of_b) = (self.part_a.operand(tile_a, own), self.part_b.operand(tile_b, 0));
+                    multiply::<T, SUMS, A_K, B_K>(&mut sums, of_a, of_b, more);
+                }
                 // The products of the turn before are done.
                 warpgroup::wait::<1>();
                 self.ring.empty(turn.stage_before()).arrive_if(more && lane == 0);
@@ -144,19 +150,29 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
             }
             warpgroup::finish(&mut sums);
             // Nobody reads stages any more.
-            thread::sync_named(1, self.part_a.width / ROWS * WARPS * 32);
-            let pitch = 2 * SUMS as u32 + PAD;
-            let corner = (warp * 16 + lane / 4) * pitch + lane % 4 * 2;
+            let (rows, cols) = (self.part_a.width, self.part_b.width);
+            let threads = (if const { TURNED } { cols } else { rows }) / ROWS * WARPS * 32;
+            thread::sync_named(1, threads);
+            let (pitch, of_all) = (cols + PAD, self.inbox.sums());
+            let (down, across) = (warp * 16 + lane / 4, lane % 4 * 2);
             for i in 0..SUMS / 2 {
-                let at = corner + (i as u32 % 2) * 8 * pitch + (i as u32 / 2) * 8;
-                self.inbox.sums().set_8(at, [sums[2 * i].to_bits(), sums[2 * i + 1].to_bits()]);
+                let (down, across) = (down + i as u32 % 2 * 8, across + i as u32 / 2 * 8);
+                if const { TURNED } {
+                    of_all.set(across * pitch + down, sums[2 * i]);
+                    of_all.set((across + 1) * pitch + down, sums[2 * i + 1]);
+                } else {
+                    let two = [sums[2 * i].to_bits(), sums[2 * i + 1].to_bits()];
+                    of_all.set_8(down * pitch + across, two);
+                }
             }
             if self.size > 1 {
                 // Rows are sent whole.
                 let (row, half) = (thread::thread_idx_x() / 2, thread::thread_idx_x() % 2);
-                self.inbox.sums().set_pack(row * pitch + (2 * SUMS as u32) + half * 4, [0; 4]);
+                if const { !TURNED } || row < rows {
+                    of_all.set_pack(row * pitch + cols + half * 4, [0; 4]);
+                }
                 tma::fence_writes();
-                thread::sync_named(1, self.part_a.width / ROWS * WARPS * 32);
+                thread::sync_named(1, threads);
                 if warp == 0 {
                     self.inbox.send();
                 }
@@ -210,7 +226,8 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
         (first_row, first_col): (u32, u32),
         threads: u32,
     ) {
-        let (cols, packs, pitch) = (2 * SUMS as u32, 2 * SUMS as u32 / PACK as u32, 2 * SUMS as u32 + PAD);
+        let cols = self.part_b.width;
+        let (packs, pitch) = (cols / PACK as u32, cols + PAD);
         let (size, share) = (self.size, self.share);
         let thread = thread::thread_idx_x();
         let first_row = first_row + cluster::rank() * share;

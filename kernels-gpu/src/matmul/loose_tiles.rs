@@ -133,8 +133,8 @@ pub unsafe fn loose<
         }
         let (place, k, turns) = part_of(&p);
         let (first_row, first_col) = (place.tile_row * ROWS, place.tile_col * cols);
-        let room =
-            Room::<STAGES, A_K, B_K>::new(ROWS, cols, &p, share_of(ROWS, first_row, &p), FETCHERS, || ());
+        let (share, warps) = (share_of(ROWS, first_row, &p), [FETCHERS, WARPS]);
+        let room = Room::<STAGES, A_K, B_K>::new(ROWS, cols, &p, share, warps, || ());
         begin();
         if warp::warp_id() >= WARPS {
             let (fetcher, lane) = (warp::warp_id() - WARPS, warp::lane_id());
@@ -163,7 +163,7 @@ pub unsafe fn loose<
             }
             warp::sync_warp(u32::MAX);
         } else {
-            room.multiply::<T, SUMS>(turns);
+            room.multiply::<T, SUMS, false>(turns);
         }
         let finish = Finish::new(Tensors { bias, addend, aux, out }, &p.epilogue, place);
         room.finish::<T, SUMS>(finish, (first_row, first_col), (WARPS + FETCHERS) * 32);

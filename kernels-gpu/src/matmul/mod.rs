@@ -12,6 +12,7 @@
 //! | [`alternating()`](fn@alternating) | the same | several tiles a multiprocessor, on Hopper: one is finished while the next is multiplied |
 //! | [`clustered()`](fn@clustered) | the same | few tiles, on Hopper: in small ones, and clusters share out k |
 //! | [`loose()`](fn@loose) | 16-bit, any alignment | few tiles of what would be copied first |
+//! | [`narrow()`](fn@narrow) | 16-bit, rows along k, m ≤ 32 | decoding, on Hopper |
 //! | [`thin()`](fn@thin) | 16-bit, rows along k, m ≤ 16 | decoding: b is read once, 16 bytes at a time |
 //! | [`tf32_cores()`](fn@tf32_cores) | f32, rows along k or across it | f32 in three products of tf32, or rounded to it if asked |
 //! | [`parted()`](fn@parted) | f32 in parts of f16, which [`part_rows()`](fn@part_rows) and [`part_columns()`](fn@part_columns) make | the same on Hopper, where it is not small |
@@ -58,6 +59,8 @@ mod finish;
 mod half_tiles;
 #[cfg(feature = "matmul_hopper")]
 mod loose_tiles;
+#[cfg(feature = "matmul_hopper")]
+mod narrow_tiles;
 #[cfg(feature = "matmul_hopper")]
 mod part;
 #[cfg(feature = "matmul_hopper")]
@@ -113,6 +116,8 @@ pub use few_rows::*;
 pub use half_tiles::*;
 #[cfg(feature = "matmul_hopper")]
 pub use loose_tiles::*;
+#[cfg(feature = "matmul_hopper")]
+pub use narrow_tiles::*;
 #[cfg(feature = "matmul_hopper")]
 pub use part::{PIPELINED_DEPTH, PIPELINED_LINES, TF32_DEPTH};
 #[cfg(feature = "matmul_hopper")]
@@ -258,6 +263,8 @@ mod expectations_of_pipelines {
         "clustered_bf16_1_32_6_1_1 ==2 barrier.cluster.wait.aligned",
         "clustered_bf16_1_32_6_1_1 ==4 bar.sync",
         "clustered_bf16_1_32_6_1_1 ==1 cp.async.bulk.shared::cluster.shared::cta",
+        "narrow_bf16_8_10 ==8 wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16",
+        "narrow_bf16_8_10 ==2 cp.async.bulk.tensor.4d.shared::cluster",
         "loose_bf16_32_5_1_1 ==2 barrier.cluster.arrive.relaxed",
         "loose_bf16_32_5_1_1 ==2 barrier.cluster.wait.aligned",
         "loose_bf16_32_5_1_1 ==4 bar.sync",

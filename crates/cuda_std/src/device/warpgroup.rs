@@ -155,16 +155,40 @@ products!(
     [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31]
 );
 
+products!(
+    32,
+    16,
+    [f16_32 bf16_32 tf32_32 finish_32],
+    "{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}, {15}",
+    [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15]
+);
+
+products!(
+    16,
+    8,
+    [f16_16 bf16_16 tf32_16 finish_16],
+    "{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}",
+    [0 1 2 3 4 5 6 7]
+);
+
+products!(8, 4, [f16_8 bf16_8 tf32_8 finish_8], "{0}, {1}, {2}, {3}", [0 1 2 3]);
+
 /// Calls the function for so many sums.
 macro_rules! of_sums {
-    ($sums:ident: [$of_256:ident $of_192:ident $of_128:ident $of_64:ident], $generics:tt; $($rest:expr),*) => {{
+    ($sums:ident: [$of_256:ident $of_192:ident $of_128:ident $of_64:ident $of_32:ident $of_16:ident $of_8:ident], $generics:tt; $($rest:expr),*) => {{
         let sums = (&raw mut *$sums).cast::<f32>();
         match const { SUMS } {
             128 => of_sums!(@ $of_256, $generics, sums, $($rest),*),
             96 => of_sums!(@ $of_192, $generics, sums, $($rest),*),
             64 => of_sums!(@ $of_128, $generics, sums, $($rest),*),
             32 => of_sums!(@ $of_64, $generics, sums, $($rest),*),
-            _ => const { assert!(SUMS % 32 == 0 && SUMS <= 128, "64, 128, 192 or 256 columns") },
+            16 => of_sums!(@ $of_32, $generics, sums, $($rest),*),
+            8 => of_sums!(@ $of_16, $generics, sums, $($rest),*),
+            4 => of_sums!(@ $of_8, $generics, sums, $($rest),*),
+            _ => const {
+                let has = matches!(SUMS, 4 | 8 | 16 | 32 | 64 | 96 | 128);
+                assert!(has, "8, 16, 32, 64, 128, 192 or 256 columns")
+            },
         }
     }};
     (@ $name:ident, [$($turn:ident),*], $sums:ident, $($rest:expr),*) => {
@@ -188,13 +212,13 @@ macro_rules! multiply {
     )*};
 }
 multiply! {
-    multiply_f16<A, B>: [f16_256 f16_192 f16_128 f16_64];
-    multiply_bf16<A, B>: [bf16_256 bf16_192 bf16_128 bf16_64];
-    multiply_tf32<>: [tf32_256 tf32_192 tf32_128 tf32_64];
+    multiply_f16<A, B>: [f16_256 f16_192 f16_128 f16_64 f16_32 f16_16 f16_8];
+    multiply_bf16<A, B>: [bf16_256 bf16_192 bf16_128 bf16_64 bf16_32 bf16_16 bf16_8];
+    multiply_tf32<>: [tf32_256 tf32_192 tf32_128 tf32_64 tf32_32 tf32_16 tf32_8];
 }
 
 #[inline(always)]
 pub unsafe fn finish<const SUMS: usize>(sums: &mut [f32; SUMS]) {
     // SAFETY: as many sums as each function takes.
-    unsafe { of_sums!(sums: [finish_256 finish_192 finish_128 finish_64], [];) }
+    unsafe { of_sums!(sums: [finish_256 finish_192 finish_128 finish_64 finish_32 finish_16 finish_8], [];) }
 }

@@ -183,6 +183,7 @@ where
         + Half
         + kernels::tensor_cores::Instances
         + kernels::thin::Instances
+        + kernels::narrow::Instances
         + kernels::pipelined::Instances
         + kernels::turned::Instances
         + kernels::alternating::Instances
@@ -210,7 +211,8 @@ where
         Choice::Pipelined { .. }
         | Choice::Turned { .. }
         | Choice::Alternating { .. }
-        | Choice::Clustered { .. } => {
+        | Choice::Clustered { .. }
+        | Choice::Narrow { .. } => {
             let map = |i: usize, matrix: &Matrix| {
                 let (lines, terms) = extents[i];
                 let along_k = plan.sides[i].along_k;
@@ -220,6 +222,7 @@ where
                 Choice::Clustered { shape } => {
                     &kernels::clustered::kernels::<T>()[instance(shape, plan.sides)]
                 }
+                Choice::Narrow { index } => &kernels::narrow::kernels::<T>()[index],
                 Choice::Turned { shape } => &kernels::turned::kernels::<T>()[instance(shape, plan.sides)],
                 Choice::Alternating { shape } => {
                     &kernels::alternating::kernels::<T>()[instance(shape, plan.sides)]

@@ -36,6 +36,8 @@ const MEMORY: f64 = 3800.0;
 const CACHE: f64 = 5000.0;
 /// The part of the shorter of products and bytes that the longer does not hide.
 const NOT_HIDDEN: f64 = 0.15;
+/// The same of bytes that are on their way to multiprocessors, where `narrow` does little but read.
+const LESS_HIDDEN: f64 = 0.07;
 /// Microseconds that a launch of `pipelined` takes by itself, and one of `parted`.
 const PIPED_LAUNCH: f64 = 1.46;
 const PARTED_LAUNCH: f64 = 2.0;
@@ -69,6 +71,9 @@ const OF_POWER: f64 = 1.03;
 const CLUSTERS: [f64; 4] = [1.0, 64.0 / 132.0, 30.0 / 132.0, 15.0 / 132.0];
 /// Longer kernels are not started early: it gains 0.3 µs, and takes more than that where blocks come to lie unevenly.
 const EARLY: f64 = 20.0;
+
+/// The part of a full wave of blocks of `narrow` from which multiprocessors have about as many each.
+const EVEN: f64 = 0.9;
 
 /// Stages of all blocks up to which a launch asks for lines of b ahead of time, and tiles that always do. It gains 0.1 to 0.5 µs where the
 /// first bytes are what is waited for; where many blocks have many stages it loses as much.
@@ -113,7 +118,7 @@ impl Tile {
     pub(super) fn plan(&self, request: &Request, target: Target, splits: usize) -> Option<Plan> {
         let Request { m, n, k, batch, dtype, sides, .. } = *request;
         let k_of_split = k.div_ceil(splits).next_multiple_of(DEPTH).max(DEPTH);
-        let clustered = matches!(self.pace, Pace::Clusters(_));
+        let clustered = matches!(self.pace, Pace::Clusters(_) | Pace::Streaming(_));
         let partials = if splits > 1 && !clustered {
             product([splits, batch, m, n.next_multiple_of(4), size_of::<f32>()])
         } else {
@@ -135,14 +140,18 @@ impl Tile {
         let (turns, rounds) = (k_of_split.min(k).div_ceil(depth) as f64, (blocks / sms).ceil());
         let applied = if request.gelu { GELU * f64::from(self.rows * self.cols) } else { 0.0 };
         let by_threads = BY_THREADS * f64::from(self.rows * self.cols);
+        // Of as many blocks as parts, where a multiprocessor has so many of different ones.
+        let waves_of_clusters = |abreast: f64| {
+            let fitting = (sms * CLUSTERS[splits.ilog2() as usize]).max(1.0) * abreast;
+            product([tiles[0], tiles[1], batch]) / fitting
+        };
         let compute = match self.pace {
             Pace::Clusters(cluster) => {
                 if !splits.is_power_of_two() {
                     return None;
                 }
                 let Cluster { stage, end, meet, part, abreast, .. } = cluster;
-                let fitting = (sms * CLUSTERS[splits.ilog2() as usize]).max(1.0) * abreast;
-                let rounds = (product([tiles[0], tiles[1], batch]) / fitting).ceil();
+                let rounds = waves_of_clusters(abreast).ceil();
                 let parts = splits as f64;
                 let meeting = if splits > 1 { meet + part * (parts - 1.0) } else { 0.0 };
                 rounds * (turns * stage + end / parts + meeting)
@@ -167,6 +176,12 @@ impl Tile {
                 (rounds - 1.0) * period + products + end
             }
             Pace::Reading(Read { term, .. }) => k as f64 * term,
+            Pace::Streaming(stream) => {
+                if !splits.is_power_of_two() {
+                    return None;
+                }
+                waves_of_clusters(resident).ceil() * turns * stream.stage
+            }
             Pace::Waves => {
                 let waves = (blocks / (sms * resident)).floor();
                 let rest = blocks - waves * sms * resident;
@@ -195,6 +210,16 @@ impl Tile {
                 launch + compute.max(in_memory) + NOT_HIDDEN * compute.min(in_memory)
             }
             Pace::Parted(_) => PARTED_LAUNCH + compute.max(in_memory),
+            Pace::Streaming(stream) => {
+                let of_stages = blocks * turns * f64::from(LINE as u32 * (self.rows + self.cols));
+                let memory = stream.megabyte * bytes / 1e6;
+                let taken = stream.intake * of_stages / blocks.min(sms) / 1e6;
+                let read = compute.max(memory).max(taken) + LESS_HIDDEN * memory.min(taken);
+                let waves = waves_of_clusters(resident);
+                let alone = if 2.0 * waves > 1.0 { stream.alone } else { 0.0 };
+                let meeting = f64::from(splits.ilog2()) * stream.meet;
+                stream.once + alone + (waves.ceil() - 1.0) * stream.round + meeting + read
+            }
             Pace::Reading(Read { once, megabyte, .. }) => once + compute.max(megabyte * bytes / 1e6),
             Pace::Staying(_) | Pace::Alternating(_) => {
                 let lines = lines(request, tiles);
@@ -215,7 +240,7 @@ impl Tile {
         let read_again = 2.0 * partials / CACHE / 1e3;
         let reduce = match self.pace {
             _ if partials == 0.0 => 0.0,
-            Pace::Waves | Pace::Reading(_) => LAUNCH + read_again,
+            Pace::Waves | Pace::Reading(_) | Pace::Streaming(_) => LAUNCH + read_again,
             Pace::Parted(_) => REDUCE_PARTED + read_again,
             Pace::Staying(_) if rounded => REDUCE + read_again,
             // What comes to be read is in L2, and the time of what is written is in a tile's.
@@ -239,7 +264,9 @@ impl Tile {
         let (copy, copied) = match self.pace {
             Pace::Waves | Pace::Reading(_) => (LAUNCH, [1e3 / MEMORY; 2]),
             Pace::Parted(_) => (PARTING, PARTED_MEGABYTE),
-            Pace::Staying(_) | Pace::Alternating(_) | Pace::Clusters(_) => (COPY, [COPIED; 2]),
+            Pace::Staying(_) | Pace::Alternating(_) | Pace::Clusters(_) | Pace::Streaming(_) => {
+                (COPY, [COPIED; 2])
+            }
         };
         let (count, copying) = (0..2)
             .map(|i| (i, [m, n][i], written(&sides[i])))
@@ -254,7 +281,11 @@ impl Tile {
             if matches!(self.pace, Pace::Parted(_)) { count } else { (count - transposed).min(1.0) };
         let copies = copy * launches + TRANSPOSE * transposed + copying;
         let microseconds = of_blocks + reduce + copies;
-        let early = microseconds < EARLY;
+        let early = match self.pace {
+            // Where some multiprocessors have fewer blocks than others, those of the next launch would come to lie unevenly.
+            Pace::Streaming(_) => blocks <= sms || blocks > EVEN * sms * resident,
+            _ => microseconds < EARLY,
+        };
         Some(Plan {
             choice: self.choice,
             sides,
@@ -270,6 +301,7 @@ impl Tile {
             },
             early,
             asks: microseconds < EARLY
+                && !matches!(self.pace, Pace::Streaming(_))
                 && (blocks * turns <= ASKING || [self.rows, self.cols] == ALWAYS_ASKING),
             microseconds,
             measured: false,

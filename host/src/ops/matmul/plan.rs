@@ -153,6 +153,11 @@ pub enum Choice {
         /// Number in the table of shapes.
         shape: usize,
     },
+    /// `narrow`, with tiles of so many rows.
+    Narrow {
+        /// The instance.
+        index: usize,
+    },
     /// `loose`, with tiles of this shape.
     Loose {
         /// Number in the table of shapes.
@@ -351,7 +356,9 @@ impl Plan {
         for tile in tiles(request, target).into_iter().filter(|tile| tile.fits(target)) {
             let most = match tile.choice {
                 Choice::Thin { .. } | Choice::Turned { .. } | Choice::Alternating { .. } => 1,
-                Choice::Clustered { .. } | Choice::Loose { .. } => kernels::CLUSTERED_MOST as usize,
+                Choice::Clustered { .. } | Choice::Narrow { .. } | Choice::Loose { .. } => {
+                    kernels::CLUSTERED_MOST as usize
+                }
                 Choice::Tf32Cores { .. } => (request.k / LEAST_TF32_TERMS).clamp(1, MOST_SPLITS),
                 _ => (request.k / LEAST_TERMS).clamp(1, MOST_SPLITS),
             };
@@ -364,7 +371,7 @@ impl Plan {
 
     /// Whether the parts of k are the blocks of a cluster, which adds them up by itself.
     pub fn is_clustered(&self) -> bool {
-        matches!(self.choice, Choice::Clustered { .. } | Choice::Loose { .. })
+        matches!(self.choice, Choice::Clustered { .. } | Choice::Narrow { .. } | Choice::Loose { .. })
     }
 
     /// Tiles of all parts of all products; what is too many for a launch may be fewer than there are.
@@ -394,6 +401,7 @@ impl fmt::Display for Plan {
             Choice::Clustered { .. } => "clustered",
             Choice::Loose { .. } => "loose (rows of no whole 16 bytes)",
             Choice::Thin { .. } => "thin",
+            Choice::Narrow { .. } => "narrow",
             Choice::Tf32Cores { shape } => {
                 match kernels::tf32_cores::ALL[shape * LAYOUTS].constant("PRODUCTS") {
                     1 => "tf32_cores (rounded to tf32)",

@@ -11,7 +11,7 @@ use crate::ops::{Activation, Approximate, LinearBackward};
 use crate::reference;
 use crate::tensor::{Desc, Tensor};
 use cuda_std::{Float, bf16, f16};
-use kernels_gpu::matmul::{Matrix, activation, tensor_cores, thin};
+use kernels_gpu::matmul::{Matrix, activation, narrow, tensor_cores, thin};
 use kernels_gpu::probe::{BOX, boxes};
 
 const TARGET: Target = Target { sms: 132, shared_bytes: 228 << 10, warpgroups: false, fast_tf32: true };
@@ -119,6 +119,34 @@ fn few_rows_take_the_kernel_that_reads_b_once() {
         ..request([1, 64, 64], DType::F16)
     };
     assert!(matches!(Plan::new(&across, TARGET, None).choice, Choice::TensorCores { .. }));
+}
+
+/// Where there are warpgroups, of more bytes than a few.
+#[test]
+fn few_rows_take_narrow_tiles() {
+    let hopper = Target { warpgroups: true, ..TARGET };
+    let instance = |shape| {
+        let plan = Plan::new(&request(shape, DType::BF16), hopper, None);
+        let Choice::Narrow { index } = plan.choice else { panic!("{plan}") };
+        let kernel = &narrow::kernels::<bf16>()[index];
+        (["SUMS", "STAGES"].map(|name| kernel.constant(name)), plan.splits, plan.early)
+    };
+    // As many multiprocessors as there are have a block each, and another launch's beside it.
+    assert_eq!(instance([16, 4096, 4096]), ([8, 10], 2, true));
+    assert_eq!(instance([8, 4096, 14336]), ([4, 11], 2, true));
+    assert_eq!(instance([32, 4096, 4096]), ([16, 9], 2, true));
+    // Some have two blocks, and others one.
+    assert_eq!(instance([16, 14336, 4096]), ([8, 6], 1, false));
+    // Three each, several times.
+    assert_eq!(instance([16, 50304, 768]), ([8, 6], 1, true));
+    // Clusters of as many parts as make a block each.
+    assert_eq!(instance([16, 1024, 4096]), ([8, 6], 8, true));
+    let others = [[1, 4096, 4096], [16, 1024, 1024], [33, 4096, 4096], [16, 4096, 0]];
+    let unmapped = Request { mappable: false, ..request([16, 4096, 4096], DType::BF16) };
+    for request in others.map(|shape| request(shape, DType::BF16)).into_iter().chain([unmapped]) {
+        let plan = Plan::new(&request, hopper, None);
+        assert!(!matches!(plan.choice, Choice::Narrow { .. }), "{plan}");
+    }
 }
 
 #[test]

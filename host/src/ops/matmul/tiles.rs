@@ -39,6 +39,8 @@ pub(super) enum Pace {
     Clusters(Cluster),
     /// As waves, of a kernel that does little but read b.
     Reading(Read),
+    /// The same by the accelerator; the splits of k are the blocks of a cluster.
+    Streaming(Stream),
 }
 
 /// What a launch of `thin` takes, in microseconds.
@@ -50,6 +52,25 @@ pub(super) struct Read {
     pub term: f64,
     /// For each megabyte.
     pub megabyte: f64,
+}
+
+/// What a launch of `narrow` takes, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream {
+    /// Once for a launch, and where its blocks do not find room beside those of the launch ahead.
+    pub once: f64,
+    pub alone: f64,
+    /// For the terms of a stage, which no block takes in less, and for those of all stages of a ring.
+    pub stage: f64,
+    pub ring: f64,
+    /// For blocks to follow others.
+    pub round: f64,
+    /// For the parts of a sum to meet, each time that there are twice as many.
+    pub meet: f64,
+    /// For each megabyte of memory.
+    pub megabyte: f64,
+    /// For each megabyte that a multiprocessor takes in.
+    pub intake: f64,
 }
 
 /// What a multiprocessor takes for a tile of `pipelined`, in microseconds.
@@ -130,8 +151,19 @@ const CLUSTERED: [Cluster; 3] = [
 ];
 const LOOSE: [Cluster; 1] =
     [Cluster { once: 0.0, stage: 2.10, end: 2.42, meet: 2.92, part: 0.088, abreast: 2.0 }];
-/// That of `thin`, for 1 and 16 rows of 1024 to 14336 columns and terms.
-const THIN: Read = Read { once: 1.2, term: 1.39e-3, megabyte: 0.27 };
+/// That of `thin`, of one fragment and of two, and that of `narrow`: by the choice alone, of 40 shapes of 1 to 32 rows on an H200.
+const THIN: [Read; 2] =
+    [Read { once: 1.2, term: 1.39e-3, megabyte: 0.268 }, Read { once: 1.2, term: 1.8e-3, megabyte: 0.31 }];
+const NARROW: Stream = Stream {
+    once: 1.7,
+    alone: 1.0,
+    stage: 0.234,
+    ring: 1.8,
+    round: 0.7,
+    meet: 0.3,
+    megabyte: 0.238,
+    intake: 13.3,
+};
 /// Those of the shapes of `tf32_pipelined`, fitted on an H100 to the times of 55 shapes in up to eight splits: the root of the mean square of the
 /// error is 10 %, and what is chosen takes 0.4 % longer than the fastest. Of ragged results those of `pipelined`.
 const TF32_PIPED: [Stay; 4] = [
@@ -211,6 +243,7 @@ pub(super) fn tiles(request: &Request, target: Target) -> Vec<Tile> {
         }
     }));
     tiles.extend(cluster_tiles(request, target));
+    tiles.extend(narrow_tiles(request, target));
     let along_k = request.sides.iter().all(|side| side.along_k);
     if along_k && request.k.is_multiple_of(8) {
         tiles.extend(thin_tile(request, target));
@@ -269,8 +302,36 @@ fn thin_tile(request: &Request, target: Target) -> Option<Tile> {
         shared_bytes: 0,
         resident: kernel.bounds.min_blocks,
         rate: HALF_RATES[0],
-        pace: Pace::Reading(THIN),
+        pace: Pace::Reading(THIN[fragments - 1]),
         scatters: false,
+    })
+}
+
+/// Those of `narrow`, for few rows, both operands along k.
+fn narrow_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
+    // A sum of no terms is left to the others.
+    let along_k = request.sides.iter().all(|side| side.along_k);
+    let fits = target.warpgroups && request.k > 0 && request.mappable && along_k;
+    let kernels = kernels::narrow::kernels::<half::bf16>();
+    let rows = |kernel: &Kernel<_>| 2 * kernel.constant("SUMS") as u32;
+    let m = request.m as u64;
+    // Of as few rows as there are.
+    let least = kernels.iter().map(rows).filter(|&rows| u64::from(rows) >= m).min();
+    let serving = kernels.iter().enumerate().filter(move |(_, kernel)| fits && Some(rows(kernel)) == least);
+    serving.map(move |(index, kernel)| {
+        let (rows, cols, stages) = (rows(kernel), kernels::NARROW_COLS, kernel.constant("STAGES") as u32);
+        let shared_bytes = kernels::clustered_shared_bytes(rows, cols, stages);
+        let stage = NARROW.stage.max(NARROW.ring / f64::from(stages));
+        Tile {
+            choice: Choice::Narrow { index },
+            rows,
+            cols,
+            shared_bytes,
+            resident: kernel.bounds.min_blocks,
+            rate: 0.0,
+            pace: Pace::Streaming(Stream { stage, ..NARROW }),
+            scatters: false,
+        }
     })
 }
 
