@@ -87,8 +87,9 @@ pub(crate) fn place(device: &Device) -> Place {
 fn machine(device: &Device) -> Option<String> {
     let info = device.info()?;
     let ((major, minor), driver) = (info.arch, cuda::driver_version().ok()?);
-    let version = env!("CARGO_PKG_VERSION");
-    Some(format!("{}, sm_{major}{minor}, driver {}.{}, kernels {version}", info.name, driver.0, driver.1))
+    // The version, and a hash of all kernels: those that are new have not been measured.
+    let kernels = concat!(env!("CARGO_PKG_VERSION"), " ", env!("WARPWRIGHT_KERNELS"));
+    Some(format!("{}, sm_{major}{minor}, driver {}.{}, kernels {kernels}", info.name, driver.0, driver.1))
 }
 
 /// What was measured for a problem on this device's GPU, where choices are measured.

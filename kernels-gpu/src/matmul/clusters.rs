@@ -34,7 +34,7 @@ use cuda_std::warpgroup::{self, WarpgroupHalf};
 pub const CLUSTERED_MOST: u32 = 8;
 /// Warps of a warpgroup.
 pub(super) const WARPS: u32 = 4;
-/// Elements of padding behind a row of sums: four rows of a fragment fall on different banks.
+/// Elements of padding behind a row of sums: four rows of a fragment fall on different banks, and of those that are turned, which are few, two by two.
 const PAD: u32 = 8;
 
 /// Bytes of a tile's sums.

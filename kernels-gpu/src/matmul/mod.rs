@@ -264,6 +264,8 @@ mod expectations_of_pipelines {
         "clustered_bf16_1_32_6_1_1 ==4 bar.sync",
         "clustered_bf16_1_32_6_1_1 ==1 cp.async.bulk.shared::cluster.shared::cta",
         "narrow_bf16_8_10 ==8 wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16",
+        "narrow_f16_4_7 ==8 wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16",
+        "narrow_f16_16_9 ==8 wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16",
         "narrow_bf16_8_10 ==2 cp.async.bulk.tensor.4d.shared::cluster",
         "loose_bf16_32_5_1_1 ==2 barrier.cluster.arrive.relaxed",
         "loose_bf16_32_5_1_1 ==2 barrier.cluster.wait.aligned",

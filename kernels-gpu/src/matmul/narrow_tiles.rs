@@ -4,19 +4,20 @@
 //! stage has as many lines of a as there are rows, where [`clustered()`](fn@super::clustered) has 64: lines beyond the operand, which the
 //! accelerator fills with zeros, take it longer than others. Unlike with [`thin()`](fn@super::thin) no registers hold what is on its way.
 //!
-//! `STAGES` are as many as have room for two blocks of a multiprocessor, or fewer for three of them, where products have so many.
+//! `STAGES` are as many as have room for two blocks of a multiprocessor (of 32 rows for one), or fewer for three of them, where products have so many.
 //!
 //! Floor: b once at the copy rate.
 
 use super::Product;
 use super::clustered_tiles::run;
 use super::finish::Tensors;
+use super::piped_tiles::PIPELINED_ROWS;
 use cuda_std::prelude::*;
 use cuda_std::tma::TensorMap;
 use cuda_std::warpgroup::WarpgroupHalf;
 
 /// Columns of a tile.
-pub const NARROW_COLS: u32 = 64;
+pub const NARROW_COLS: u32 = PIPELINED_ROWS;
 
 /// Multiplies. Columns of both operands are neighbours in memory.
 ///

@@ -69,10 +69,10 @@ const AT_THE_LIMIT: f64 = 600.0;
 const OF_POWER: f64 = 1.03;
 /// Clusters of so many blocks that fit for each multiprocessor: some are left over in each group of these.
 const CLUSTERS: [f64; 4] = [1.0, 64.0 / 132.0, 30.0 / 132.0, 15.0 / 132.0];
-/// Longer kernels are not started early: it gains 0.3 µs, and takes more than that where blocks come to lie unevenly.
+/// Longer kernels, but those that do little but read, are not started early: it gains 0.3 µs, and takes more than that where blocks come to lie unevenly.
 const EARLY: f64 = 20.0;
 
-/// The part of a full wave of blocks of `narrow` from which multiprocessors have about as many each.
+/// The part of a full wave of blocks of `narrow` from which on multiprocessors have about as many each.
 const EVEN: f64 = 0.9;
 
 /// Stages of all blocks up to which a launch asks for lines of b ahead of time, and tiles that always do. It gains 0.1 to 0.5 µs where the
@@ -127,6 +127,9 @@ impl Tile {
         if k.div_ceil(k_of_split).max(1) != splits || partials > MOST_PARTIALS {
             return None;
         }
+        if clustered && !splits.is_power_of_two() {
+            return None;
+        }
         let tiles = self.tiles(request);
         let blocks = product([tiles[0], tiles[1], splits, batch]);
         let fitting = target.shared_bytes.checked_div(self.shared_bytes).unwrap_or(self.resident);
@@ -145,11 +148,12 @@ impl Tile {
             let fitting = (sms * CLUSTERS[splits.ilog2() as usize]).max(1.0) * abreast;
             product([tiles[0], tiles[1], batch]) / fitting
         };
+        // Where some multiprocessors have fewer blocks than others, those of a launch that starts early come to lie unevenly.
+        let slots = sms * resident;
+        let rest = blocks % slots;
+        let comes_evenly = blocks <= sms || rest == 0.0 || rest > EVEN * slots;
         let compute = match self.pace {
             Pace::Clusters(cluster) => {
-                if !splits.is_power_of_two() {
-                    return None;
-                }
                 let Cluster { stage, end, meet, part, abreast, .. } = cluster;
                 let rounds = waves_of_clusters(abreast).ceil();
                 let parts = splits as f64;
@@ -176,12 +180,7 @@ impl Tile {
                 (rounds - 1.0) * period + products + end
             }
             Pace::Reading(Read { term, .. }) => k as f64 * term,
-            Pace::Streaming(stream) => {
-                if !splits.is_power_of_two() {
-                    return None;
-                }
-                waves_of_clusters(resident).ceil() * turns * stream.stage
-            }
+            Pace::Streaming(stream) => waves_of_clusters(resident).ceil() * turns * stream.stage,
             Pace::Waves => {
                 let waves = (blocks / (sms * resident)).floor();
                 let rest = blocks - waves * sms * resident;
@@ -211,12 +210,13 @@ impl Tile {
             }
             Pace::Parted(_) => PARTED_LAUNCH + compute.max(in_memory),
             Pace::Streaming(stream) => {
-                let of_stages = blocks * turns * f64::from(LINE as u32 * (self.rows + self.cols));
+                let of_stage = DEPTH * dtype.size() * (self.rows + self.cols) as usize;
+                let of_stages = blocks * turns * of_stage as f64;
                 let memory = stream.megabyte * bytes / 1e6;
                 let taken = stream.intake * of_stages / blocks.min(sms) / 1e6;
                 let read = compute.max(memory).max(taken) + LESS_HIDDEN * memory.min(taken);
                 let waves = waves_of_clusters(resident);
-                let alone = if 2.0 * waves > 1.0 { stream.alone } else { 0.0 };
+                let alone = if !comes_evenly || 2.0 * waves > 1.0 { stream.alone } else { 0.0 };
                 let meeting = f64::from(splits.ilog2()) * stream.meet;
                 stream.once + alone + (waves.ceil() - 1.0) * stream.round + meeting + read
             }
@@ -240,11 +240,11 @@ impl Tile {
         let read_again = 2.0 * partials / CACHE / 1e3;
         let reduce = match self.pace {
             _ if partials == 0.0 => 0.0,
-            Pace::Waves | Pace::Reading(_) | Pace::Streaming(_) => LAUNCH + read_again,
+            Pace::Waves | Pace::Reading(_) => LAUNCH + read_again,
             Pace::Parted(_) => REDUCE_PARTED + read_again,
             Pace::Staying(_) if rounded => REDUCE + read_again,
             // What comes to be read is in L2, and the time of what is written is in a tile's.
-            Pace::Staying(_) | Pace::Alternating(_) | Pace::Clusters(_) => REDUCE,
+            Pace::Staying(_) | Pace::Alternating(_) | Pace::Clusters(_) | Pace::Streaming(_) => REDUCE,
         };
         // These read operands as they lie.
         let any =
@@ -282,8 +282,7 @@ impl Tile {
         let copies = copy * launches + TRANSPOSE * transposed + copying;
         let microseconds = of_blocks + reduce + copies;
         let early = match self.pace {
-            // Where some multiprocessors have fewer blocks than others, those of the next launch would come to lie unevenly.
-            Pace::Streaming(_) => blocks <= sms || blocks > EVEN * sms * resident,
+            Pace::Streaming(_) => comes_evenly,
             _ => microseconds < EARLY,
         };
         Some(Plan {

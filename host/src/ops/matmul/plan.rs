@@ -153,7 +153,7 @@ pub enum Choice {
         /// Number in the table of shapes.
         shape: usize,
     },
-    /// `narrow`, with tiles of so many rows.
+    /// `narrow`, with tiles of so many rows and so many stages.
     Narrow {
         /// The instance.
         index: usize,
@@ -414,7 +414,12 @@ impl fmt::Display for Plan {
         };
         let [rows, cols] = self.tile;
         let [down, across] = self.tiles;
-        write!(f, "{name} {rows}x{cols}, {down}x{across} tiles")?;
+        write!(f, "{name} {rows}x{cols}")?;
+        if let Choice::Narrow { index } = self.choice {
+            let stages = kernels::narrow::kernels::<half::bf16>()[index].constant("STAGES");
+            write!(f, " in {stages} stages")?;
+        }
+        write!(f, ", {down}x{across} tiles")?;
         if self.splits > 1 {
             let clusters = if self.is_clustered() { ", by clusters" } else { "" };
             write!(f, ", k in {} parts of {}{clusters}", self.splits, self.k_of_split)?;

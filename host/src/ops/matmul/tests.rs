@@ -54,6 +54,14 @@ fn every_plan_covers_the_product() {
             [70_000, 5, 3],
         ] {
             let request = request(shape, dtype);
+            let hopper = Target { warpgroups: true, ..TARGET };
+            for plan in Plan::candidates(&request, hopper) {
+                assert!(plan.splits * plan.k_of_split >= shape[2], "{shape:?} {plan}");
+                assert!((plan.splits - 1) * plan.k_of_split < shape[2].max(1), "{shape:?} {plan}");
+                assert!(plan.total(1) as usize == plan.tiles[0] * plan.tiles[1] * plan.splits, "{plan}");
+                assert!(plan.tiles[0] * plan.tile[0] as usize >= shape[0], "{shape:?} {plan}");
+                assert!(plan.tiles[1] * plan.tile[1] as usize >= shape[1], "{shape:?} {plan}");
+            }
             let plans = Plan::candidates(&request, TARGET);
             let best = Plan::new(&request, TARGET, None);
             assert!(plans.iter().all(|plan| plan.microseconds >= best.microseconds));
@@ -121,7 +129,7 @@ fn few_rows_take_the_kernel_that_reads_b_once() {
     assert!(matches!(Plan::new(&across, TARGET, None).choice, Choice::TensorCores { .. }));
 }
 
-/// Where there are warpgroups, of more bytes than a few.
+/// Of weights that are not small, where there are warpgroups.
 #[test]
 fn few_rows_take_narrow_tiles() {
     let hopper = Target { warpgroups: true, ..TARGET };
@@ -135,8 +143,9 @@ fn few_rows_take_narrow_tiles() {
     assert_eq!(instance([16, 4096, 4096]), ([8, 10], 2, true));
     assert_eq!(instance([8, 4096, 14336]), ([4, 11], 2, true));
     assert_eq!(instance([32, 4096, 4096]), ([16, 9], 2, true));
-    // Some have two blocks, and others one.
+    // Some have two blocks, and others one; the same in a last wave.
     assert_eq!(instance([16, 14336, 4096]), ([8, 6], 1, false));
+    assert_eq!(instance([16, 28672, 8192]), ([8, 6], 1, false));
     // Three each, several times.
     assert_eq!(instance([16, 50304, 768]), ([8, 6], 1, true));
     // Clusters of as many parts as make a block each.
@@ -412,8 +421,10 @@ fn few_tiles_take_clusters() {
     // What is read often is worth a copy.
     let large = of([1000, 2000, 3001], [any; 2]);
     assert!(matches!(large.choice, Choice::Pipelined { .. }) && large.sides == [any; 2], "{large}");
-    for plan in Plan::candidates(&request([100, 100, 1000], DType::F16), hopper) {
-        assert!(!plan.is_clustered() || plan.splits.is_power_of_two() && plan.splits <= 8, "{plan}");
+    for m in [16, 100] {
+        for plan in Plan::candidates(&request([m, 100, 1000], DType::F16), hopper) {
+            assert!(!plan.is_clustered() || plan.splits.is_power_of_two() && plan.splits <= 8, "{plan}");
+        }
     }
 }
 

@@ -57,11 +57,13 @@ pub(super) struct Read {
 /// What a launch of `narrow` takes, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
-    /// Once for a launch, and where its blocks do not find room beside those of the launch ahead.
+    /// Once for a launch.
     pub once: f64,
+    /// Besides, where its blocks do not all find room beside those of the launch ahead.
     pub alone: f64,
-    /// For the terms of a stage, which no block takes in less, and for those of all stages of a ring.
+    /// For the terms of a stage, which no block takes in less.
     pub stage: f64,
+    /// For those of all stages of a ring, likewise.
     pub ring: f64,
     /// For blocks to follow others.
     pub round: f64,
