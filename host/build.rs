@@ -7,6 +7,7 @@ mod shared_lines;
 mod text;
 
 use std::fmt::Write;
+use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::{env, fs, thread};
 
@@ -26,24 +27,17 @@ fn main() {
     let files = fs::read_dir("ptx").expect("host/ptx is missing: run `cargo xtask build-ptx`");
     let mut paths: Vec<PathBuf> = files.map(|file| file.expect("host/ptx can be listed").path()).collect();
     paths.sort();
-    let mut hash = OF_NOTHING;
+    let mut hash = DefaultHasher::new();
     for path in paths {
         if path.extension().is_some_and(|extension| extension == "ptx") {
             let kernels = if nobody_runs_it { Vec::new() } else { packed(&path) };
             for (_, kernel) in &kernels {
-                hash = hash_with(hash, &kernel.data);
+                hash.write(&kernel.data);
             }
             write(&path, &out, kernels);
         }
     }
-    println!("cargo::rustc-env=WARPWRIGHT_KERNELS={hash:016x}");
-}
-
-/// The hash of no bytes, and of some behind others: FNV-1a.
-const OF_NOTHING: u64 = 0xcbf2_9ce4_8422_2325;
-
-fn hash_with(hash: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    println!("cargo::rustc-env=WARPWRIGHT_KERNELS={:016x}", hash.finish());
 }
 
 /// The kernels of a PTX file, by name.

@@ -118,7 +118,7 @@ impl Tile {
     pub(super) fn plan(&self, request: &Request, target: Target, splits: usize) -> Option<Plan> {
         let Request { m, n, k, batch, dtype, sides, .. } = *request;
         let k_of_split = k.div_ceil(splits).next_multiple_of(DEPTH).max(DEPTH);
-        let clustered = matches!(self.pace, Pace::Clusters(_) | Pace::Streaming(_));
+        let clustered = self.choice.is_clustered();
         let partials = if splits > 1 && !clustered {
             product([splits, batch, m, n.next_multiple_of(4), size_of::<f32>()])
         } else {
@@ -148,9 +148,10 @@ impl Tile {
             let fitting = (sms * CLUSTERS[splits.ilog2() as usize]).max(1.0) * abreast;
             product([tiles[0], tiles[1], batch]) / fitting
         };
-        // Where some multiprocessors have fewer blocks than others, those of a launch that starts early come to lie unevenly.
+        // Blocks that find room at once, and those of a last wave that is not full.
         let slots = sms * resident;
         let rest = blocks % slots;
+        // Where some multiprocessors have fewer blocks than others, those of a launch that starts early come to lie unevenly.
         let comes_evenly = blocks <= sms || rest == 0.0 || rest > EVEN * slots;
         let compute = match self.pace {
             Pace::Clusters(cluster) => {
@@ -182,8 +183,7 @@ impl Tile {
             Pace::Reading(Read { term, .. }) => k as f64 * term,
             Pace::Streaming(stream) => waves_of_clusters(resident).ceil() * turns * stream.stage,
             Pace::Waves => {
-                let waves = (blocks / (sms * resident)).floor();
-                let rest = blocks - waves * sms * resident;
+                let waves = (blocks / slots).floor();
                 let even = (rest / sms).ceil();
                 // Blocks of a last wave go where the first of the wave before it end, several to one multiprocessor. The rates
                 // of kernels for 16 bits are of times before that was known.

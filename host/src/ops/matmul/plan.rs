@@ -190,6 +190,13 @@ pub enum Choice {
     },
 }
 
+impl Choice {
+    /// Whether the parts of k are the blocks of a cluster, which adds them up by itself.
+    pub(super) fn is_clustered(self) -> bool {
+        matches!(self, Choice::Clustered { .. } | Choice::Narrow { .. } | Choice::Loose { .. })
+    }
+}
+
 /// A kernel and its launch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
@@ -356,9 +363,7 @@ impl Plan {
         for tile in tiles(request, target).into_iter().filter(|tile| tile.fits(target)) {
             let most = match tile.choice {
                 Choice::Thin { .. } | Choice::Turned { .. } | Choice::Alternating { .. } => 1,
-                Choice::Clustered { .. } | Choice::Narrow { .. } | Choice::Loose { .. } => {
-                    kernels::CLUSTERED_MOST as usize
-                }
+                choice if choice.is_clustered() => kernels::CLUSTERED_MOST as usize,
                 Choice::Tf32Cores { .. } => (request.k / LEAST_TF32_TERMS).clamp(1, MOST_SPLITS),
                 _ => (request.k / LEAST_TERMS).clamp(1, MOST_SPLITS),
             };
@@ -371,7 +376,7 @@ impl Plan {
 
     /// Whether the parts of k are the blocks of a cluster, which adds them up by itself.
     pub fn is_clustered(&self) -> bool {
-        matches!(self.choice, Choice::Clustered { .. } | Choice::Narrow { .. } | Choice::Loose { .. })
+        self.choice.is_clustered()
     }
 
     /// Tiles of all parts of all products; what is too many for a launch may be fewer than there are.

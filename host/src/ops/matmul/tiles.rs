@@ -322,33 +322,20 @@ fn narrow_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile>
     let serving = kernels.iter().enumerate().filter(move |(_, kernel)| fits && Some(rows(kernel)) == least);
     serving.map(move |(index, kernel)| {
         let (rows, cols, stages) = (rows(kernel), kernels::NARROW_COLS, kernel.constant("STAGES") as u32);
-        let shared_bytes = kernels::clustered_shared_bytes(rows, cols, stages);
         let stage = NARROW.stage.max(NARROW.ring / f64::from(stages));
-        Tile {
-            choice: Choice::Narrow { index },
-            rows,
-            cols,
-            shared_bytes,
-            resident: kernel.bounds.min_blocks,
-            rate: 0.0,
-            pace: Pace::Streaming(Stream { stage, ..NARROW }),
-            scatters: false,
-        }
+        let pace = Pace::Streaming(Stream { stage, ..NARROW });
+        of_clusters(Choice::Narrow { index }, [rows, cols], stages, kernel.bounds.min_blocks, pace)
     })
+}
+
+/// That of a kernel whose clusters share out k.
+fn of_clusters(choice: Choice, [rows, cols]: [u32; 2], stages: u32, resident: u32, pace: Pace) -> Tile {
+    let shared_bytes = kernels::clustered_shared_bytes(rows, cols, stages);
+    Tile { choice, rows, cols, shared_bytes, resident, rate: 0.0, pace, scatters: false }
 }
 
 /// Those of `clustered` and `loose`.
 fn cluster_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
-    let tile = |choice, rows: u32, cols: u32, stages: u32, resident, cluster| Tile {
-        choice,
-        rows,
-        cols,
-        shared_bytes: kernels::clustered_shared_bytes(rows, cols, stages),
-        resident,
-        rate: 0.0,
-        pace: Pace::Clusters(cluster),
-        scatters: false,
-    };
     // A sum of no terms is left to the others.
     let fits = target.warpgroups && request.k > 0;
     let clustered = kernels::clustered::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
@@ -356,14 +343,16 @@ fn cluster_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile
         let of = |name| kernel.constant(name) as u32;
         let (rows, cols) = (of("CONSUMERS") * kernels::PIPELINED_ROWS, 2 * of("SUMS"));
         let choice = Choice::Clustered { shape };
-        tile(choice, rows, cols, of("STAGES"), kernel.bounds.min_blocks, CLUSTERED[shape])
+        let pace = Pace::Clusters(CLUSTERED[shape]);
+        of_clusters(choice, [rows, cols], of("STAGES"), kernel.bounds.min_blocks, pace)
     });
     let copied = request.sides.iter().any(|side| side.copied);
     let loose = kernels::loose::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
     let loose = loose.filter(move |_| fits && request.neighbours && copied).map(move |(shape, kernel)| {
         let of = |name| kernel.constant(name) as u32;
         let (rows, cols) = (kernels::PIPELINED_ROWS, 2 * of("SUMS"));
-        tile(Choice::Loose { shape }, rows, cols, of("STAGES"), kernel.bounds.min_blocks, LOOSE[shape])
+        let (choice, pace) = (Choice::Loose { shape }, Pace::Clusters(LOOSE[shape]));
+        of_clusters(choice, [rows, cols], of("STAGES"), kernel.bounds.min_blocks, pace)
     });
     clustered.chain(loose)
 }
