@@ -170,39 +170,49 @@ on_each_device! {
         Ok(())
     }
 
-    /// As decoding has them: one row to sixteen, and some more; by whatever the model takes, and by each instance of `thin` and `narrow`.
+    /// As decoding has them: one row to sixteen, and some more; by whatever the model takes, and by each instance of `thin`, `narrow` and `narrow_f32`.
     fn few_rows_are_right(device: &Device) -> Result<()> {
         let mut random = Random::new(91);
         let shapes = [
             (1, 16, 32), (3, 40, 1048), (8, 17, 264), (9, 33, 72), (16, 50, 2048), (17, 48, 136),
             (2, 24, 4104), (5, 20, 2040), (1, 17, 8712), (12, 24, 8712), (10, 3810, 1032),
-            (32, 72, 1416), (20, 130, 200),
+            (32, 72, 1416), (20, 130, 200), (4, 20, 496),
         ];
-        for dtype in [DType::F16, DType::BF16] {
+        for dtype in DTYPES {
             let (mut thin, mut narrow) = (BTreeSet::new(), BTreeSet::new());
             for (m, n, k) in shapes {
+                // The checker computes whole tiles, of which the widest are for `thin` of 16 bits.
+                let is_narrow = device.is_cuda() || n < 1000;
+                if dtype == DType::F32 && !is_narrow {
+                    continue;
+                }
                 let a = matrix(device, dtype, [m, k], false, &mut random)?;
                 let b = matrix(device, dtype, [k, n], true, &mut random)?;
                 let c = uniform(device, dtype, &[n], &mut random)?;
                 let parameters = Matmul { transpose_b: true, alpha: -1.5, c: Some(&c), ..Default::default() };
                 check(&a, &b, &parameters, "few rows")?;
-                // The checker computes whole tiles, of which the widest are for `thin`.
-                let narrow_too = device.is_cuda() || n < 1000;
                 let few = |plan: &Plan| match plan.choice {
                     Choice::Thin { .. } => true,
-                    Choice::Narrow { .. } => narrow_too,
+                    Choice::Narrow { .. } | Choice::NarrowF32 { .. } => is_narrow,
                     _ => false,
                 };
                 for plan in check_each(&a, &b, &parameters, few)? {
                     match plan.choice {
                         Choice::Thin { index } => thin.insert(index),
-                        Choice::Narrow { index } => narrow.insert((index, plan.splits)),
+                        Choice::Narrow { index } | Choice::NarrowF32 { index } => {
+                            narrow.insert((index, plan.splits))
+                        }
                         _ => unreachable!("no other was wanted"),
                     };
                 }
             }
             // Wide blocks are taken for as many columns as a GPU has multiprocessors for; the checker plans for 132 of them.
-            assert!(thin.len() >= if device.is_cuda() { 5 } else { 6 }, "{thin:?}");
+            let instances = match dtype {
+                DType::F32 => 3,
+                _ if device.is_cuda() => 5,
+                _ => 6,
+            };
+            assert!(thin.len() >= instances, "{thin:?}");
             let instances: BTreeSet<_> = narrow.iter().map(|&(index, _)| index).collect();
             let splits: BTreeSet<_> = narrow.iter().map(|&(_, splits)| splits).collect();
             let has_warpgroups = device.info().is_none_or(|info| info.arch == (9, 0));

@@ -3,10 +3,8 @@
 use super::Product;
 use super::clusters::{Room, WARPS, begin, part_of, share_of};
 use super::finish::{Finish, Tensors};
-use super::part::PIPELINED_DEPTH;
 use super::piped_tiles::PIPELINED_ROWS as ROWS;
 use cuda_std::prelude::*;
-use cuda_std::ring::Turn;
 use cuda_std::tma::TensorMap;
 use cuda_std::warpgroup::WarpgroupHalf;
 
@@ -81,7 +79,7 @@ pub(super) unsafe fn run<
     let (of_consumers, of_each) = (CONSUMERS as u32 * ROWS, 2 * SUMS as u32);
     let (rows, cols) = if const { TURNED } { (of_each, of_consumers) } else { (of_consumers, of_each) };
     let warps = CONSUMERS as u32 * WARPS;
-    // SAFETY: the caller's contract. A stage is written between the ends of a phase of *empty* and of *full*.
+    // SAFETY: the caller's contract.
     unsafe {
         if p.is_nothing() {
             return;
@@ -90,7 +88,7 @@ pub(super) unsafe fn run<
             map_a.prefetch();
             map_b.prefetch();
         };
-        let (place, mut k, turns) = part_of(p);
+        let (place, k, turns) = part_of::<T>(p);
         let (first_row, first_col) = (place.tile_row * rows, place.tile_col * cols);
         let share = share_of(rows, first_row, p);
         let room = Room::<STAGES, A_K, B_K>::new(rows, cols, p, share, [1, warps], prefetch);
@@ -98,20 +96,7 @@ pub(super) unsafe fn run<
         begin();
         if warp::warp_id() >= warps {
             if thread::thread_idx_x() == warps * 32 {
-                let mut turn = Turn::<STAGES>::first();
-                let mut left = turns;
-                while left > 0 {
-                    // At first the phase before the first one is over.
-                    let full = room.ring.full(turn.stage());
-                    room.ring.empty(turn.stage()).wait(turn.parity() ^ 1);
-                    full.arrive_expecting(room.stage_bytes());
-                    let (tile_a, tile_b) = room.tiles::<T>(turn.stage());
-                    room.part_a.load(map_a, tile_a, first_row, k, place, full);
-                    room.part_b.load(map_b, tile_b, first_col, k, place, full);
-                    turn = turn.next();
-                    k += PIPELINED_DEPTH;
-                    left -= 1;
-                }
+                room.fill::<T>([map_a, map_b], (first_row, first_col), k, turns, place);
             }
             warp::sync_warp(u32::MAX);
         } else {

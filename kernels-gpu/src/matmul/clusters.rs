@@ -1,4 +1,4 @@
-//! 16-bit products of few tiles, on Hopper: small tiles, and the terms shared out among the blocks of a cluster.
+//! Products of few tiles, on Hopper: small tiles, and the terms shared out among the blocks of a cluster.
 //!
 //! A multiprocessor takes in 64 bytes a cycle at most, so that a product of few tiles takes as long as one of them needs to
 //! fetch its operands. Here the blocks of a cluster each take a part of k of the same tile. In the end each finishes some of the rows: the others
@@ -6,12 +6,14 @@
 //! sums do not go through global memory. (Sums that are read out of the others' shared memory behind a barrier of the cluster take up to 1 µs longer, for that
 //! barrier waits for memory; those written there in pieces of 32 bytes longer still.)
 //!
-//! `CONSUMERS` warpgroups multiply 64 rows each by 2·`SUMS` columns by `wgmma`, or where sums are turned 64 columns by as many rows; another fills `STAGES` stages of [`PIPELINED_DEPTH`] terms:
+//! `CONSUMERS` warpgroups multiply 64 rows each by 2·`SUMS` columns by `wgmma`, or where sums are turned 64 columns by as many rows; another fills `STAGES` stages of
+//! lines of 128 bytes, which are [`PIPELINED_DEPTH`](super::PIPELINED_DEPTH) terms of 16 bits:
 //!
 //! | kernel | operands | fetched by |
 //! | --- | --- | --- |
 //! | [`clustered()`](fn@super::clustered) | as [`pipelined()`](fn@super::pipelined) | the accelerator |
 //! | [`narrow()`](fn@super::narrow) | along k; a consumer multiplies columns by all rows | the accelerator |
+//! | [`narrow_f32()`](fn@super::narrow_f32) | f32 along k; likewise, by `mma.sync` | the accelerator |
 //! | [`loose()`](fn@super::loose) | terms or lines are neighbours in memory, at any alignment | threads, four bytes or twice two at a time |
 //!
 //! Launch: 1-D grid of a cluster for each of the total of [`Blocks`](super::Blocks), of which the cluster's blocks are the splits: 1, 2, 4 or 8;
@@ -19,7 +21,7 @@
 
 use super::Product;
 use super::finish::{Finish, PACK};
-use super::part::{PIPELINED_DEPTH, Part, multiply};
+use super::part::{LINE_BYTES, Part, multiply};
 use super::piped_tiles::PIPELINED_ROWS as ROWS;
 use super::place::Place;
 use crate::inbox::Inbox;
@@ -27,7 +29,7 @@ use cuda_std::dependent;
 use cuda_std::prelude::*;
 use cuda_std::ring::{Ring, Turn};
 use cuda_std::tile::{self, Tile};
-use cuda_std::tma;
+use cuda_std::tma::{self, TensorMap};
 use cuda_std::warpgroup::{self, WarpgroupHalf};
 
 /// Most blocks of a cluster.
@@ -44,7 +46,7 @@ const fn sums_bytes(rows: u32, cols: u32) -> u32 {
 
 /// Bytes of its stages, and of its sums, which come where these were.
 const fn room_bytes(rows: u32, cols: u32, stages: u32) -> u32 {
-    let (stages, sums) = (stages * (rows + cols) * PIPELINED_DEPTH * 2, sums_bytes(rows, cols));
+    let (stages, sums) = (stages * (rows + cols) * LINE_BYTES, sums_bytes(rows, cols));
     if stages > sums { stages } else { sums }
 }
 
@@ -111,10 +113,42 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
     /// The launch gives as much.
     #[inline(always)]
     #[track_caller]
-    pub unsafe fn tiles<T: Half>(self, stage: u32) -> (Tile<T>, Tile<T>) {
+    pub unsafe fn tiles<T: Float>(self, stage: u32) -> (Tile<T>, Tile<T>) {
         let offset = stage * self.stage_bytes();
         // SAFETY: the caller's contract.
         unsafe { (self.part_a.tile(offset), self.part_b.tile(offset + self.part_a.bytes())) }
+    }
+
+    /// Has the accelerator fill `turns` stages with what lies from a row of a and a row of b on, the terms from `k` on.
+    ///
+    /// # Safety
+    /// One thread calls; others read as many stages, and say when they have.
+    #[inline(always)]
+    pub unsafe fn fill<T: Float>(
+        self,
+        [map_a, map_b]: [TensorMap; 2],
+        (first_row, first_col): (u32, u32),
+        mut k: u32,
+        turns: u32,
+        place: Place,
+    ) {
+        let mut turn = Turn::<STAGES>::first();
+        let mut left = turns;
+        while left > 0 {
+            // SAFETY: a stage is written between the ends of a phase of *empty* and of *full*.
+            unsafe {
+                // At first the phase before the first one is over.
+                let full = self.ring.full(turn.stage());
+                self.ring.empty(turn.stage()).wait(turn.parity() ^ 1);
+                full.arrive_expecting(self.stage_bytes());
+                let (tile_a, tile_b) = self.tiles::<T>(turn.stage());
+                self.part_a.load(map_a, tile_a, first_row, k, place, full);
+                self.part_b.load(map_b, tile_b, first_col, k, place, full);
+            }
+            turn = turn.next();
+            k += depth_of::<T>();
+            left -= 1;
+        }
     }
 
     /// Multiplies `turns` stages, and leaves the sums in shared memory. A warpgroup multiplies 64 rows of a by all columns of b or, where sums are
@@ -149,59 +183,111 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
                 done += 1;
             }
             warpgroup::finish(&mut sums);
+            self.put::<SUMS, TURNED>(&sums);
+            self.send::<TURNED>();
+        }
+    }
+
+    /// Threads that multiply.
+    #[inline(always)]
+    const fn readers<const TURNED: bool>(self) -> u32 {
+        (if const { TURNED } { self.part_b.width } else { self.part_a.width }) / ROWS * WARPS * 32
+    }
+
+    /// Of a warp's lane's sum `i`, row and column in the tile.
+    #[inline(always)]
+    pub fn place_of<const TURNED: bool>(self, warp: u32, i: u32) -> (u32, u32) {
+        let lane = warp::lane_id();
+        let (down, across) = (warp * 16 + lane / 4 + i / 2 % 2 * 8, lane % 4 * 2 + i / 4 * 8 + i % 2);
+        if const { TURNED } { (across, down) } else { (down, across) }
+    }
+
+    /// Where the sum of a row and column of the tile lies, of the part's own.
+    #[inline(always)]
+    pub fn own(self, (row, col): (u32, u32)) -> u32 {
+        row * (self.part_b.width + PAD) + col
+    }
+
+    /// The part's own sums.
+    #[inline(always)]
+    pub fn sums(self) -> Shared<f32> {
+        self.inbox.sums()
+    }
+
+    /// Leaves sums in shared memory, in the place of stages.
+    ///
+    /// # Safety
+    /// Those who multiply call, when they have read what they will.
+    #[inline(always)]
+    pub unsafe fn put<const SUMS: usize, const TURNED: bool>(self, sums: &[f32; SUMS]) {
+        // SAFETY: the caller's contract.
+        unsafe {
             // Nobody reads stages any more.
-            let (rows, cols) = (self.part_a.width, self.part_b.width);
-            let threads = (if const { TURNED } { cols } else { rows }) / ROWS * WARPS * 32;
-            thread::sync_named(1, threads);
-            let (pitch, of_all) = (cols + PAD, self.inbox.sums());
-            let (down, across) = (warp * 16 + lane / 4, lane % 4 * 2);
+            thread::sync_named(1, self.readers::<TURNED>());
             for i in 0..SUMS / 2 {
-                let (down, across) = (down + i as u32 % 2 * 8, across + i as u32 / 2 * 8);
+                let (one, two) = (sums[2 * i], sums[2 * i + 1]);
+                let (row, col) = self.place_of::<TURNED>(warp::warp_id(), 2 * i as u32);
+                let at = self.own((row, col));
                 if const { TURNED } {
-                    of_all.set(across * pitch + down, sums[2 * i]);
-                    of_all.set((across + 1) * pitch + down, sums[2 * i + 1]);
+                    self.sums().set(at, one);
+                    self.sums().set(self.own((row + 1, col)), two);
                 } else {
-                    let two = [sums[2 * i].to_bits(), sums[2 * i + 1].to_bits()];
-                    of_all.set_8(down * pitch + across, two);
+                    self.sums().set_8(at, [one.to_bits(), two.to_bits()]);
                 }
             }
-            if self.size > 1 {
-                // Rows are sent whole.
-                let (row, half) = (thread::thread_idx_x() / 2, thread::thread_idx_x() % 2);
+        }
+    }
+
+    /// Sends the others of the cluster their shares of the sums.
+    ///
+    /// # Safety
+    /// As [`Self::put`], which has left them.
+    #[inline(always)]
+    pub unsafe fn send<const TURNED: bool>(self) {
+        if self.size > 1 {
+            let (rows, cols) = (self.part_a.width, self.part_b.width);
+            // Rows are sent whole.
+            let (row, half) = (thread::thread_idx_x() / 2, thread::thread_idx_x() % 2);
+            // SAFETY: within the sums; the rest is the caller's contract.
+            unsafe {
                 if const { !TURNED } || row < rows {
-                    of_all.set_pack(row * pitch + cols + half * 4, [0; 4]);
+                    self.sums().set_pack(self.own((row, cols)) + half * 4, [0; 4]);
                 }
                 tma::fence_writes();
-                thread::sync_named(1, threads);
-                if warp == 0 {
+                thread::sync_named(1, self.readers::<TURNED>());
+                // Known to be the same in all lanes.
+                if warp::warp_shuffle_idx(u32::MAX, warp::warp_id(), 0, 32).0 == 0 {
                     self.inbox.send();
                 }
             }
         }
     }
 
-    /// Eight neighbouring sums of all parts, from number `at` of the share on.
+    /// The sums of a pack of results of all parts, from number `at` of the share on.
     ///
     /// # Safety
     /// All parts are there.
     #[inline(always)]
-    unsafe fn eight(self, at: u32) -> [f32; PACK] {
-        let mut eight = [0.0f32; PACK];
+    unsafe fn pack<T: Float>(self, at: u32) -> [f32; PACK] {
+        let mut pack = [0.0f32; PACK];
         for part in 0..self.size {
             let first = self.inbox.first_of(part) + at;
-            // SAFETY: the caller's contract.
-            let sums = unsafe { [self.inbox.sums().get_pack(first), self.inbox.sums().get_pack(first + 4)] };
-            for i in 0..PACK {
-                eight[i] += f32::from_bits(sums[i / 4][i % 4]);
+            let mut sums = [[0; 4]; PACK / 4];
+            for i in 0..T::PER_PACK / 4 {
+                // SAFETY: the caller's contract.
+                sums[i] = unsafe { self.sums().get_pack(first + i as u32 * 4) };
+            }
+            for i in 0..T::PER_PACK {
+                pack[i] += f32::from_bits(sums[i / 4][i % 4]);
             }
         }
-        eight
+        pack
     }
 
     /// Sums of all parts, each by itself.
     ///
     /// # Safety
-    /// As [`Self::eight`].
+    /// As [`Self::pack`].
     #[inline(always)]
     unsafe fn each<const N: usize>(self, at: [u32; N]) -> [f32; N] {
         let mut sums = [0.0; N];
@@ -209,7 +295,7 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
             let first = self.inbox.first_of(part);
             for i in 0..N {
                 // SAFETY: the caller's contract.
-                sums[i] += unsafe { self.inbox.sums().get(first + at[i]) };
+                sums[i] += unsafe { self.sums().get(first + at[i]) };
             }
         }
         sums
@@ -218,19 +304,20 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
     /// Adds up the block's share of rows, in the order of the parts, and finishes them.
     ///
     /// # Safety
-    /// All threads of all blocks of the cluster call. The rest is as [`Finish::pack`].
+    /// All threads of all blocks of the cluster call, of which the first `threads` do it. The rest is as [`Finish::pack`].
     #[inline(always)]
-    pub unsafe fn finish<T: Half, const SUMS: usize>(
+    pub unsafe fn finish<T: Float, const SUMS: usize>(
         self,
         finish: Finish<T>,
         (first_row, first_col): (u32, u32),
         threads: u32,
     ) {
         let cols = self.part_b.width;
-        let (packs, pitch) = (cols / PACK as u32, cols + PAD);
-        let (size, share) = (self.size, self.share);
+        let (per_pack, pitch) = (T::PER_PACK as u32, cols + PAD);
+        let packs = cols / per_pack;
         let thread = thread::thread_idx_x();
-        let first_row = first_row + cluster::rank() * share;
+        let (size, share) = (self.size, if thread < threads { self.share } else { 0 });
+        let first_row = first_row + cluster::rank() * self.share;
         thread::sync_threads();
         // SAFETY: within the sums, all of which have come; the rest is the caller's contract.
         unsafe {
@@ -240,10 +327,10 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
                 cluster::arrive_relaxed();
             }
             if finish.is_packed() {
-                let (mut row, col) = (thread / packs, thread % packs * PACK as u32);
+                let (mut row, col) = (thread / packs, thread % packs * per_pack);
                 while row < share {
                     let at = row * pitch + col;
-                    let all = || self.eight(at);
+                    let all = || self.pack::<T>(at);
                     let one = |i: u32| self.each([at + i])[0];
                     let place = |i: u32| (first_row + row, first_col + col + i);
                     finish.pack(first_row + row, first_col + col, all, place, one);
@@ -252,7 +339,7 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
             } else {
                 // One part has a loop of its own in large tiles, which have many rows; in small ones its instructions would take longer to
                 // come than they save.
-                let of_one = |at: [u32; 4]| at.map(|at| self.inbox.sums().get(at));
+                let of_one = |at: [u32; 4]| at.map(|at| self.sums().get(at));
                 let places = |rows: [u32; 4], col: u32| rows.map(|row| row * pitch + col);
                 let (first, extents, thread) = ((first_row, first_col), (share, cols), (thread, threads));
                 if const { SUMS > 32 } && size == 1 {
@@ -278,12 +365,18 @@ pub(super) fn share_of(rows: u32, first_row: u32, p: &Product) -> u32 {
     ((if left < rows { left } else { rows }) + size - 1) >> size.trailing_zeros()
 }
 
+/// Terms of a stage.
+#[inline(always)]
+const fn depth_of<T>() -> u32 {
+    LINE_BYTES / size_of::<T>() as u32
+}
+
 /// The block's tile and its part of the terms, from where on and how many stages.
 #[inline(always)]
-pub(super) fn part_of(p: &Product) -> (Place, u32, u32) {
+pub(super) fn part_of<T>(p: &Product) -> (Place, u32, u32) {
     let place = p.blocks.at(cluster::index());
     let (k, end) = p.terms(cluster::rank());
-    (place, k, (end - k).div_ceil(PIPELINED_DEPTH))
+    (place, k, (end - k).div_ceil(depth_of::<T>()))
 }
 
 /// Waits for the block's barriers, and for what came before this launch.

@@ -1,9 +1,10 @@
-//! 16-bit products of few rows, as decoding has them: b is read once, straight into registers.
+//! Products of few rows, as decoding has them: b is read once, straight into registers.
 //!
 //! The product is turned: rows of b are those of the tensor cores' first operand, 16 to a group, and rows of a the
 //! columns of the second, so that up to 8 or 16 rows of a cost one or two `mma.sync`. The order of terms is free as
 //! long as both operands have the same, so that a lane's 16 bytes of a row are fragments as they are, and nothing
-//! goes through shared memory. The warps of a block take turns along k; what they have is added up in their order.
+//! goes through shared memory. The warps of a block take turns along k; what they have is added up in their order. f32 is multiplied in three products
+//! of [tf32](super::tf32_parts).
 //!
 //! A multiprocessor has registers for two blocks of a group. Where one launch follows another, as in decoding, that evens out where blocks
 //! come to lie, and those of the launch behind let the lines that they begin with come while the ones ahead still read. A block of two
@@ -12,13 +13,17 @@
 //! As many loads in flight as registers hold are too many: with those of six steps instead of eight a product of 4096 terms takes 8 % less
 //! (H100). Fewer still are better for few terms, where the others load nothing, and for very many.
 //!
+//! f32 takes more registers for its parts: blocks of two for a multiprocessor have three or four steps' loads in flight, those that are alone eight.
+//!
 //! Launch: 1-D grid of [`Blocks`](super::Blocks) with a column of tiles of `GROUPS`·[`THIN_COLS`] columns for each block. It may be early.
 //!
 //! Floor: b once at the copy rate.
 
 use super::Product;
 use super::finish::{Finish, Tensors};
+use super::tf32_parts::{Again, high, low};
 use cuda_std::dependent;
+use cuda_std::matrix::multiply_tf32;
 use cuda_std::prelude::*;
 
 /// Columns of the result of a group, of which a block computes some.
@@ -27,16 +32,84 @@ pub const THIN_COLS: u32 = 16;
 pub const THIN_ROWS: u32 = 8;
 /// Warps of a block.
 const WARPS: u32 = 8;
-/// Terms of a warp's step: four lanes with a pack each.
-const TERMS: u32 = 32;
-/// Terms of a step of all warps of a block.
-pub const THIN_STEP: u32 = WARPS * TERMS;
+/// Lanes that have packs of a row, one each, in a warp's step.
+const LANES: u32 = 4;
+/// Bytes of a row in a step of all warps of a block.
+pub const THIN_STEP_BYTES: u32 = WARPS * LANES * 16;
 /// Bytes of a line of L2.
 const LINE: u32 = 128;
 /// Lines of each row of b that a block of so many groups lets come to L2 ahead of time: 48 or 64 KB for a multiprocessor's columns.
 /// More of them keep the launch ahead waiting, and evict one another.
 const fn lines_ahead(groups: usize) -> u32 {
     if groups == 1 { 12 } else { 16 }
+}
+
+/// Elements of which packs are fragments as they are.
+pub trait OfPacks: Float {
+    /// `sums` and the products of the packs of two rows of b, eight apart, and one of a. All 32 lanes must call.
+    #[track_caller]
+    fn add_products(sums: [f32; 4], of_b: [Pack; 2], of_a: Pack) -> [f32; 4];
+
+    /// The sum of a row and a column, of which the tensor cores give `sum`.
+    ///
+    /// # Safety
+    /// The operands have the matrices of `p`, which have them.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn mended(sum: f32, _of: [Global<Self>; 2], _p: &Product, _place: (u32, u32)) -> f32 {
+        sum
+    }
+}
+
+macro_rules! of_halves {
+    ($($half:ty),*) => {$(
+        impl OfPacks for $half {
+            #[inline(always)]
+            #[track_caller]
+            fn add_products(sums: [f32; 4], [upper, lower]: [Pack; 2], [s, t, u, v]: Pack) -> [f32; 4] {
+                let first = [upper[0], lower[0], upper[1], lower[1]];
+                let second = [upper[2], lower[2], upper[3], lower[3]];
+                Self::multiply(second, [u, v], Self::multiply(first, [s, t], sums))
+            }
+        }
+    )*};
+}
+of_halves!(f16, bf16);
+
+impl OfPacks for f32 {
+    #[inline(always)]
+    #[track_caller]
+    fn add_products(sums: [f32; 4], [upper, lower]: [Pack; 2], of_a: Pack) -> [f32; 4] {
+        // Of large parts and of small ones by themselves, so that the tensor cores do not wait for each other's sums as long.
+        let (mut large, mut small) = ([0.0; 4], [0.0; 4]);
+        for step in 0..2 {
+            let (first, second) = (2 * step, 2 * step + 1);
+            let of_b = [upper[first], lower[first], upper[second], lower[second]];
+            let of_a = [of_a[first], of_a[second]];
+            let (high_b, low_b) = (
+                [high(of_b[0]), high(of_b[1]), high(of_b[2]), high(of_b[3])],
+                [low(of_b[0]), low(of_b[1]), low(of_b[2]), low(of_b[3])],
+            );
+            let (high_a, low_a) = ([high(of_a[0]), high(of_a[1])], [low(of_a[0]), low(of_a[1])]);
+            large = multiply_tf32(high_b, high_a, large);
+            small = multiply_tf32(high_b, low_a, multiply_tf32(low_b, high_a, small));
+        }
+        let mut all = sums;
+        for i in 0..4 {
+            all[i] += large[i] + small[i];
+        }
+        all
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn mended(sum: f32, [a, b]: [Global<f32>; 2], p: &Product, place: (u32, u32)) -> f32 {
+        if sum.is_finite() {
+            return sum;
+        }
+        // SAFETY: the caller's contract.
+        unsafe { Again { a, b, p, terms: (0, p.k) }.sum(place) }
+    }
 }
 
 /// Multiplies by blocks of so many `GROUPS`. m is at most `FRAGMENTS`·8. The loads of `DEPTH` steps are in flight.
@@ -57,7 +130,7 @@ const fn lines_ahead(groups: usize) -> u32 {
     ],
 )]
 #[allow(clippy::too_many_arguments)]
-pub unsafe fn thin<T: Half, const FRAGMENTS: usize, const GROUPS: usize, const DEPTH: usize>(
+pub unsafe fn thin<T: OfPacks + Half, const FRAGMENTS: usize, const GROUPS: usize, const DEPTH: usize>(
     a: Global<T>,
     b: Global<T>,
     bias: Global<T>,
@@ -65,6 +138,46 @@ pub unsafe fn thin<T: Half, const FRAGMENTS: usize, const GROUPS: usize, const D
     aux: GlobalMut<T>,
     out: GlobalMut<T>,
     p: Product,
+) {
+    // SAFETY: the caller's contract.
+    unsafe { run::<T, FRAGMENTS, GROUPS, DEPTH>([a, b], Tensors { bias, addend, aux, out }, &p) }
+}
+
+/// The same of f32, by blocks of one group. m is at most 8.
+///
+/// # Safety
+/// As [`thin()`](fn@thin).
+#[kernel(
+    family = "matmul",
+    instances = [
+        { DEPTH: 3; threads: 256, min_blocks: 2 },
+        { DEPTH: 4; threads: 256, min_blocks: 2 },
+        { DEPTH: 8; threads: 256, min_blocks: 1 },
+    ],
+)]
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn thin_f32<const DEPTH: usize>(
+    a: Global<f32>,
+    b: Global<f32>,
+    bias: Global<f32>,
+    addend: Global<f32>,
+    aux: GlobalMut<f32>,
+    out: GlobalMut<f32>,
+    p: Product,
+) {
+    // SAFETY: the caller's contract.
+    unsafe { run::<f32, 1, 1, DEPTH>([a, b], Tensors { bias, addend, aux, out }, &p) }
+}
+
+/// All of the kernel.
+///
+/// # Safety
+/// As [`thin()`](fn@thin).
+#[inline(always)]
+unsafe fn run<T: OfPacks, const FRAGMENTS: usize, const GROUPS: usize, const DEPTH: usize>(
+    [a, b]: [Global<T>; 2],
+    tensors: Tensors<T>,
+    p: &Product,
 ) {
     let place = p.blocks.place();
     let (lane, warp) = (warp::lane_id(), warp::warp_id());
@@ -80,7 +193,7 @@ pub unsafe fn thin<T: Half, const FRAGMENTS: usize, const GROUPS: usize, const D
         let (lines, of_thread) = (const { lines_ahead(GROUPS) }, WARPS * 32 / cols);
         for i in 0..lines.div_ceil(of_thread) {
             let line = first_line + i * of_thread;
-            let term = line * (LINE / 2);
+            let term = line * (LINE / size_of::<T>() as u32);
             let exists = line < lines && col < n && term < k;
             b.prefetch_if(exists, (col as i64 * p.b.row + term as i64) as usize);
         }
@@ -89,12 +202,13 @@ pub unsafe fn thin<T: Half, const FRAGMENTS: usize, const GROUPS: usize, const D
             let at = row as i64 * stride + term as i64;
             of.get_pack_if(row < rows && term < k, at as usize, 0)
         };
-        let mut term = warp * TERMS + turn * T::PER_PACK as u32;
+        let terms = LANES * T::PER_PACK as u32;
+        let mut term = warp * terms + turn * T::PER_PACK as u32;
         while term < k + turn * T::PER_PACK as u32 {
             let mut of_b = [[[[0; 4]; 2]; GROUPS]; DEPTH];
             let mut of_a = [[[0; 4]; FRAGMENTS]; DEPTH];
             for i in 0..DEPTH {
-                let term = term + i as u32 * WARPS * TERMS;
+                let term = term + i as u32 * WARPS * terms;
                 for group in 0..GROUPS {
                     for half in 0..2 {
                         let col = first_col + group as u32 * THIN_COLS + half as u32 * 8 + row;
@@ -107,17 +221,12 @@ pub unsafe fn thin<T: Half, const FRAGMENTS: usize, const GROUPS: usize, const D
             }
             for i in 0..DEPTH {
                 for group in 0..GROUPS {
-                    let [upper, lower] = of_b[i][group];
-                    let first = [upper[0], lower[0], upper[1], lower[1]];
-                    let second = [upper[2], lower[2], upper[3], lower[3]];
                     for f in 0..FRAGMENTS {
-                        let [s, t, u, v] = of_a[i][f];
-                        let sum = T::multiply(first, [s, t], sums[group][f]);
-                        sums[group][f] = T::multiply(second, [u, v], sum);
+                        sums[group][f] = T::add_products(sums[group][f], of_b[i][group], of_a[i][f]);
                     }
                 }
             }
-            term += DEPTH as u32 * WARPS * TERMS;
+            term += DEPTH as u32 * WARPS * terms;
         }
         // Sums of a warp: [rows of a][columns].
         let of_warps = if const { GROUPS == 1 } {
@@ -141,13 +250,14 @@ pub unsafe fn thin<T: Half, const FRAGMENTS: usize, const GROUPS: usize, const D
             }
         }
         thread::sync_threads();
-        let finish = Finish::new(Tensors { bias, addend, aux, out }, &p.epilogue, place);
+        let finish = Finish::new(tensors, &p.epilogue, place);
         let (mut down, across) = (thread::thread_idx_x() / cols, thread::thread_idx_x() % cols);
         while down < m && first_col + across < n {
             let mut total = 0.0;
             for warp in 0..WARPS {
                 total += of_warps.get(slot(warp, down, across));
             }
+            let total = T::mended(total, [a, b], p, (down, first_col + across));
             finish.one(down, first_col + across, total);
             down += thread::block_dim_x() / cols;
         }

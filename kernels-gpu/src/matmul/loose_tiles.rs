@@ -131,7 +131,7 @@ pub unsafe fn loose<
         if p.is_nothing() {
             return;
         }
-        let (place, k, turns) = part_of(&p);
+        let (place, k, turns) = part_of::<T>(&p);
         let (first_row, first_col) = (place.tile_row * ROWS, place.tile_col * cols);
         let (share, warps) = (share_of(ROWS, first_row, &p), [FETCHERS, WARPS]);
         let room = Room::<STAGES, A_K, B_K>::new(ROWS, cols, &p, share, warps, || ());

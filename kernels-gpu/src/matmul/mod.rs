@@ -14,6 +14,8 @@
 //! | [`loose()`](fn@loose) | 16-bit, any alignment | few tiles of what would be copied first |
 //! | [`narrow()`](fn@narrow) | 16-bit, rows along k, m ≤ 32 | decoding, on Hopper |
 //! | [`thin()`](fn@thin) | 16-bit, rows along k, m ≤ 16 | decoding: b is read once, 16 bytes at a time |
+//! | [`thin_f32()`](fn@thin_f32) | f32, rows along k, m ≤ 8 | the same in f32, in three products of tf32 |
+//! | [`narrow_f32()`](fn@narrow_f32) | f32, rows along k, m ≤ 32 | the same on Hopper; of more than 16 rows rounded to tf32 if asked |
 //! | [`tf32_cores()`](fn@tf32_cores) | f32, rows along k or across it | f32 in three products of tf32, or rounded to it if asked |
 //! | [`parted()`](fn@parted) | f32 in parts of f16, which [`part_rows()`](fn@part_rows) and [`part_columns()`](fn@part_columns) make | the same on Hopper, where it is not small |
 //! | [`tf32_pipelined()`](fn@tf32_pipelined) | f32, rows along k | f32 rounded to tf32, if asked, on Hopper |
@@ -60,6 +62,8 @@ mod half_tiles;
 #[cfg(feature = "matmul_hopper")]
 mod loose_tiles;
 #[cfg(feature = "matmul_hopper")]
+mod narrow_f32_tiles;
+#[cfg(feature = "matmul_hopper")]
 mod narrow_tiles;
 #[cfg(feature = "matmul_hopper")]
 mod part;
@@ -86,6 +90,7 @@ mod side;
 mod slopes;
 #[cfg(feature = "matmul")]
 mod splits;
+mod tf32_parts;
 #[cfg(feature = "matmul_hopper")]
 mod tf32_piped_tiles;
 #[cfg(feature = "matmul")]
@@ -116,6 +121,8 @@ pub use few_rows::*;
 pub use half_tiles::*;
 #[cfg(feature = "matmul_hopper")]
 pub use loose_tiles::*;
+#[cfg(feature = "matmul_hopper")]
+pub use narrow_f32_tiles::*;
 #[cfg(feature = "matmul_hopper")]
 pub use narrow_tiles::*;
 #[cfg(feature = "matmul_hopper")]

@@ -1,14 +1,6 @@
 //! f32 products on tensor cores, which multiply tf32: numbers of 11 bits with f32's exponents.
 //!
-//! With `PRODUCTS` = 3 an operand x is taken as h + l: h is x rounded to tf32, l = x − h is exact and has at most 12 bits, of
-//! which tensor cores leave out the last. Of (h + l)·(h′ + l′) all but l·l′ is added up. What is left out is at most 2^-21 of
-//! each product, of either sign. Beyond that x counts in multiples of 2^-136: numbers below 2^-113 lose bits.
-//! Tensor cores cut off the bits of a sum that do not fit, always towards zero, which would add up over k: so they
-//! add up [`TF32_DEPTH`] terms, and these sums are added by additions that round. On normal numbers and 4096 terms the
-//! results' error was 0.3 of that of cuBLAS's SGEMM.
-//!
-//! Infinities have no remainder: with them, NaN, and numbers that round to infinity, sums become NaN. A block that finds
-//! sums that are not finite computes these again, one by one, by ordinary f32 operations: NaN and infinities are what they are there.
+//! With `PRODUCTS` = 3 an operand is taken as [two parts](super::tf32_parts), and sums that are not finite are computed again, one by one.
 //!
 //! With `PRODUCTS` = 1 operands are rounded to tf32, to nearest, and sums stay in the tensor cores: for those who ask for it.
 //!
@@ -23,6 +15,7 @@
 use super::Product;
 use super::finish::{Finish, Tensors};
 use super::half_tiles::wait_for_oldest;
+use super::tf32_parts::{Again, high, low, nearest};
 use super::tf32_side::{F32Side, elements};
 use cuda_std::float::fma;
 use cuda_std::matrix::multiply_tf32;
@@ -35,9 +28,6 @@ const PAD: u32 = 8;
 /// Terms of a fragment.
 const TERMS: u32 = 8;
 const STEPS: u32 = TF32_DEPTH / TERMS;
-/// Bits of an f32 that tf32 has not, and half of the last that it has.
-const LEFT_OUT: u32 = 0x1fff;
-const HALF: u32 = 0x1000;
 
 /// Bytes of shared memory of an instance with tiles of `rows`×`cols`, for operands along k or not.
 pub const fn tf32_shared_bytes(rows: u32, cols: u32, stages: u32, along_k: [bool; 2]) -> u32 {
@@ -72,24 +62,6 @@ impl<const MI: usize, const NI: usize> Fragments<MI, NI> {
         }
         all
     }
-}
-
-/// The nearest tf32, away from 0 if there are two. Infinity beyond the largest; some NaN become 0.
-#[inline(always)]
-fn high(word: u32) -> u32 {
-    word.wrapping_add(HALF) & !LEFT_OUT
-}
-
-/// What that leaves, exactly; NaN of infinities and NaN.
-#[inline(always)]
-fn low(word: u32) -> u32 {
-    (f32::from_bits(word) - f32::from_bits(high(word))).to_bits()
-}
-
-/// The nearest tf32, with bits behind it that tensor cores leave out; NaN stays NaN.
-#[inline(always)]
-fn nearest(word: u32) -> u32 {
-    if f32::from_bits(word).abs() < f32::INFINITY { word.wrapping_add(HALF) } else { word }
 }
 
 /// What tensor cores multiply in a step.
@@ -305,23 +277,11 @@ pub unsafe fn tf32_cores<
             }
         }
         if thread::sync_threads_or(PRODUCTS == 3 && finite != 0.0) {
+            let again = Again { a, b, p: &p, terms: (k, end) };
             let mut index = thread::thread_idx_x();
             while index < rows * cols {
                 let (row, col) = (index / cols, index % cols);
-                // What lies beyond the result are products of zeros, which with infinities are NaN too.
-                let exists = first_row + row < p.epilogue.m && first_col + col < p.epilogue.n;
-                if exists && !shared.get(row * pitch + col).is_finite() {
-                    let at_a = |term: u32| (first_row + row) as i64 * p.a.row + term as i64 * p.a.col;
-                    let at_b = |term: u32| (first_col + col) as i64 * p.b.row + term as i64 * p.b.col;
-                    let mut sum = 0.0f32;
-                    let mut term = k;
-                    // What is NaN stays NaN.
-                    while term < end && !sum.is_nan() {
-                        sum = fma(a.get(at_a(term) as usize), b.get(at_b(term) as usize), sum);
-                        term += 1;
-                    }
-                    shared.set(row * pitch + col, sum);
-                }
+                again.repair(shared, row * pitch + col, (first_row + row, first_col + col));
                 index += threads;
             }
             thread::sync_threads();

@@ -156,6 +156,7 @@ fn floats_by(
     let mut parts = Vec::new();
     let code = match plan.choice {
         Choice::CudaCores { index } => Code::Plain(&kernels::cuda_cores::ALL[index]),
+        Choice::Thin { index } => Code::Plain(&kernels::thin_f32::ALL[index]),
         Choice::Tf32Cores { shape } => Code::Plain(&kernels::tf32_cores::ALL[instance(shape, plan.sides)]),
         Choice::Parted { shape } => {
             let kernel = &kernels::parted::ALL[instance(shape, plan.sides)];
@@ -168,9 +169,15 @@ fn floats_by(
         }
         Choice::Tf32Pipelined { shape } => {
             let map = |i: usize, matrix: &Matrix| {
-                maps::operand(&held[i], matrix, [extents[i], at.k], at.batch, true, plan.tile[i])
+                maps::rounded_operand(&held[i], matrix, [extents[i], at.k], at.batch, plan.tile[i])
             };
             Code::Tf32Piped(&kernels::tf32_pipelined::ALL[shape], [map(0, &at.a)?, map(1, &at.b)?])
+        }
+        Choice::NarrowF32 { index } => {
+            let map = |i: usize, matrix: &Matrix| {
+                maps::operand(&held[i], matrix, [extents[i], at.k], at.batch, true, plan.tile[i])
+            };
+            Code::Narrow(&kernels::narrow_f32::ALL[index], [map(0, &at.a)?, map(1, &at.b)?])
         }
         _ => unreachable!("the other kernels are for 16-bit types"),
     };
@@ -237,6 +244,7 @@ where
         Choice::Tf32Cores { .. }
         | Choice::Parted { .. }
         | Choice::Tf32Pipelined { .. }
+        | Choice::NarrowF32 { .. }
         | Choice::CudaCores { .. } => unreachable!("these kernels are for f32"),
     };
     product::<T>(problem, &layout, plan, code, operands, end)
@@ -249,6 +257,8 @@ enum Code<T: 'static> {
     Plain(&'static Kernel<kernels::tensor_cores::Args<T>>),
     /// One that reads them through maps.
     Piped(&'static Kernel<kernels::pipelined::Args<T>>, [TensorMap; 2]),
+    /// One of f32 that reads them as they are through maps, and by their addresses where sums are not finite.
+    Narrow(&'static Kernel<OfNarrow<T>>, [TensorMap; 2]),
     /// One that reads their parts through maps.
     Parted(&'static Kernel<PartedArgs<T>>, [OfParts; 2]),
     /// One that reads them rounded through maps.
@@ -287,6 +297,10 @@ type PartedArgs<T> = (
     Product,
 );
 
+/// The arguments of `narrow_f32`.
+type OfNarrow<T> =
+    (TensorMap, TensorMap, Global<T>, Global<T>, Global<T>, Global<T>, GlobalMut<T>, GlobalMut<T>, Product);
+
 /// The arguments of `tf32_pipelined`.
 type OfTf32<T> = (TensorMap, TensorMap, TensorMap, Global<T>, Global<T>, GlobalMut<T>, GlobalMut<T>, Product);
 
@@ -310,6 +324,10 @@ impl<T: Element> Code<T> {
                     let [result, beside] = [result, beside].map(|map| map.unwrap_or_else(TensorMap::none));
                     let args = (*map_a, *map_b, result, beside, b, bias, addend, aux, out, p);
                     device.launch(kernel, grid, args)
+                }
+                Code::Narrow(kernel, [map_a, map_b]) => {
+                    let (a, b, bias, addend, aux, out, p) = args;
+                    device.launch(kernel, grid, (*map_a, *map_b, a, b, bias, addend, aux, out, p))
                 }
                 Code::Parted(kernel, [of_a, of_b]) => {
                     let (a, b, bias, addend, aux, out, p) = args;

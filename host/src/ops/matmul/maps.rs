@@ -20,7 +20,7 @@ pub fn mappable(matrix: &Matrix, size: usize, lines: usize, along_k: bool) -> bo
     forward && (lines <= 1 || line > 0)
 }
 
-/// Of an operand of `lines` lines of `terms` terms, for tiles of `width` lines. One of f32 is along k, and loads round it to tf32.
+/// Of an operand of `lines` lines of `terms` terms, for tiles of `width` lines. One of f32 is along k.
 pub fn operand(
     tensor: &Tensor,
     matrix: &Matrix,
@@ -29,14 +29,24 @@ pub fn operand(
     along_k: bool,
     width: u32,
 ) -> Result<TensorMap> {
-    let tf32 = tensor.dtype() == DType::F32;
-    let depth = if tf32 { TF32_DEPTH } else { PIPELINED_DEPTH };
+    let depth = if tensor.dtype() == DType::F32 { TF32_DEPTH } else { PIPELINED_DEPTH };
     let (step, extents, boxed) = match along_k {
         true => (matrix.row, [terms, lines], [depth, width]),
         // 64 lines, which are neighbours, by the terms of a stage.
         false => (matrix.col, [lines, terms], [PIPELINED_LINES, PIPELINED_DEPTH]),
     };
-    map(tensor, matrix, step, extents, batch, boxed, tf32)
+    map(tensor, matrix, step, extents, batch, boxed, false)
+}
+
+/// Of one of f32, along k, which loads round to tf32.
+pub fn rounded_operand(
+    tensor: &Tensor,
+    matrix: &Matrix,
+    [lines, terms]: [usize; 2],
+    batch: [usize; 2],
+    width: u32,
+) -> Result<TensorMap> {
+    map(tensor, matrix, matrix.row, [terms, lines], batch, [TF32_DEPTH, width], true)
 }
 
 /// Of the result, for what is stored at a time: so many columns and rows.

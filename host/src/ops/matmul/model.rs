@@ -139,7 +139,7 @@ impl Tile {
         let work = f64::from(self.rows) * f64::from(self.cols) * k_of_split.min(k) as f64 / self.rate / 1e3;
         // Operands of f32 are along k, and stages of the bytes of those of 16 bits.
         let rounded = matches!(self.choice, Choice::Tf32Pipelined { .. });
-        let depth = if rounded { LINE / dtype.size() } else { DEPTH };
+        let depth = if matches!(self.pace, Pace::Parted(_)) { DEPTH } else { LINE / dtype.size() };
         let (turns, rounds) = (k_of_split.min(k).div_ceil(depth) as f64, (blocks / sms).ceil());
         let applied = if request.gelu { GELU * f64::from(self.rows * self.cols) } else { 0.0 };
         let by_threads = BY_THREADS * f64::from(self.rows * self.cols);
@@ -210,7 +210,7 @@ impl Tile {
             }
             Pace::Parted(_) => PARTED_LAUNCH + compute.max(in_memory),
             Pace::Streaming(stream) => {
-                let of_stage = DEPTH * dtype.size() * (self.rows + self.cols) as usize;
+                let of_stage = LINE * (self.rows + self.cols) as usize;
                 let of_stages = blocks * turns * of_stage as f64;
                 let memory = stream.megabyte * bytes / 1e6;
                 let taken = stream.intake * of_stages / blocks.min(sms) / 1e6;

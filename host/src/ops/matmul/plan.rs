@@ -158,6 +158,11 @@ pub enum Choice {
         /// The instance.
         index: usize,
     },
+    /// `narrow_f32`, likewise.
+    NarrowF32 {
+        /// The instance.
+        index: usize,
+    },
     /// `loose`, with tiles of this shape.
     Loose {
         /// Number in the table of shapes.
@@ -193,7 +198,18 @@ pub enum Choice {
 impl Choice {
     /// Whether the parts of k are the blocks of a cluster, which adds them up by itself.
     pub(super) fn is_clustered(self) -> bool {
-        matches!(self, Choice::Clustered { .. } | Choice::Narrow { .. } | Choice::Loose { .. })
+        matches!(self, Choice::Clustered { .. } | Choice::Loose { .. }) || self.stages().is_some()
+    }
+
+    /// Of kernels that have instances which differ in that.
+    fn stages(self) -> Option<usize> {
+        match self {
+            Choice::Narrow { index } => {
+                Some(kernels::narrow::kernels::<half::bf16>()[index].constant("STAGES"))
+            }
+            Choice::NarrowF32 { index } => Some(kernels::narrow_f32::ALL[index].constant("STAGES")),
+            _ => None,
+        }
     }
 }
 
@@ -407,6 +423,10 @@ impl fmt::Display for Plan {
             Choice::Loose { .. } => "loose (rows of no whole 16 bytes)",
             Choice::Thin { .. } => "thin",
             Choice::Narrow { .. } => "narrow",
+            Choice::NarrowF32 { index } => match kernels::narrow_f32::ALL[index].constant("PRODUCTS") {
+                1 => "narrow_f32 (rounded to tf32)",
+                _ => "narrow_f32 (three products)",
+            },
             Choice::Tf32Cores { shape } => {
                 match kernels::tf32_cores::ALL[shape * LAYOUTS].constant("PRODUCTS") {
                     1 => "tf32_cores (rounded to tf32)",
@@ -420,8 +440,7 @@ impl fmt::Display for Plan {
         let [rows, cols] = self.tile;
         let [down, across] = self.tiles;
         write!(f, "{name} {rows}x{cols}")?;
-        if let Choice::Narrow { index } = self.choice {
-            let stages = kernels::narrow::kernels::<half::bf16>()[index].constant("STAGES");
+        if let Some(stages) = self.choice.stages() {
             write!(f, " in {stages} stages")?;
         }
         write!(f, ", {down}x{across} tiles")?;

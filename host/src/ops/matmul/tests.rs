@@ -11,7 +11,7 @@ use crate::ops::{Activation, Approximate, LinearBackward};
 use crate::reference;
 use crate::tensor::{Desc, Tensor};
 use cuda_std::{Float, bf16, f16};
-use kernels_gpu::matmul::{Matrix, activation, narrow, tensor_cores, thin};
+use kernels_gpu::matmul::{Matrix, activation, narrow, narrow_f32, tensor_cores, thin, thin_f32};
 use kernels_gpu::probe::{BOX, boxes};
 
 const TARGET: Target = Target { sms: 132, shared_bytes: 228 << 10, warpgroups: false, fast_tf32: true };
@@ -120,7 +120,12 @@ fn few_rows_take_the_kernel_that_reads_b_once() {
         assert_eq!(["FRAGMENTS", "GROUPS", "DEPTH"].map(|name| kernel.constant(name)), instance, "{shape:?}");
     }
     assert!(matches!(plan([17, 4096, 4096], DType::F16).choice, Choice::TensorCores { .. }));
-    assert!(matches!(plan([1, 4096, 4096], DType::F32).choice, Choice::Tf32Cores { .. }));
+    let of_f32 = [([1, 768, 768], 8), ([8, 512, 512], 4), ([1, 3072, 768], 3), ([1, 4096, 1024], 4)];
+    for (shape, depth) in of_f32 {
+        let Choice::Thin { index } = plan(shape, DType::F32).choice else { panic!("{shape:?}") };
+        assert_eq!(thin_f32::ALL[index].constant("DEPTH"), depth, "{shape:?}");
+    }
+    assert!(matches!(plan([9, 4096, 4096], DType::F32).choice, Choice::Tf32Cores { .. }));
     // It reads whole packs along k.
     assert!(matches!(plan([1, 4096, 4095], DType::F16).choice, Choice::TensorCores { .. }));
     let across = Request {
@@ -151,6 +156,18 @@ fn few_rows_take_narrow_tiles() {
     assert_eq!(instance([16, 50304, 768]), ([8, 6], 1, true));
     // Clusters of as many parts as make a block each.
     assert_eq!(instance([16, 1024, 4096]), ([8, 6], 8, true));
+    let of_f32 = |shape, tf32| {
+        let plan = Plan::new(&Request { tf32, ..request(shape, DType::F32) }, hopper, None);
+        let Choice::NarrowF32 { index } = plan.choice else { panic!("{plan}") };
+        let kernel = &narrow_f32::ALL[index];
+        (["PRODUCTS", "SUMS", "STAGES"].map(|name| kernel.constant(name)), plan.splits)
+    };
+    assert_eq!(of_f32([1, 4096, 4096], false), ([3, 4, 11], 2));
+    assert_eq!(of_f32([8, 50304, 768], false), ([3, 4, 7], 1));
+    assert_eq!(of_f32([16, 14336, 4096], true), ([3, 8, 6], 1));
+    // Three products of 32 rows take longer than memory.
+    assert_eq!(of_f32([24, 1024, 1024], false), ([3, 16, 5], 4));
+    assert_eq!(of_f32([24, 4096, 4096], true).0[0], 1);
     let others = [[1, 4096, 4096], [16, 1024, 1024], [33, 4096, 4096], [16, 4096, 0]];
     let unmapped = Request { mappable: false, ..request([16, 4096, 4096], DType::BF16) };
     for request in others.map(|shape| request(shape, DType::BF16)).into_iter().chain([unmapped]) {
@@ -263,10 +280,10 @@ fn f32_takes_tensor_cores_where_they_are_faster() {
     let one = of(&Request { tf32: true, ..wide }, TARGET);
     assert!(one.to_string().starts_with("tf32_cores (rounded to tf32) 128x128"), "{one}");
     assert!(one.microseconds < 0.6 * three.microseconds);
-    // A token: three products of its own tiles before one product of larger ones.
+    // A few tokens: three products of their own tiles before one product of larger ones.
     for tf32 in [false, true] {
-        let token = of(&Request { tf32, ..request([1, 4096, 4096], DType::F32) }, TARGET);
-        assert_eq!(token.tile, [16, 64], "{token}");
+        let tokens = of(&Request { tf32, ..request([16, 4096, 4096], DType::F32) }, TARGET);
+        assert_eq!(tokens.tile, [16, 64], "{tokens}");
     }
     let graphics = Target { fast_tf32: false, shared_bytes: 100 << 10, ..TARGET };
     assert!(matches!(of(&wide, graphics).choice, Choice::CudaCores { .. }));
@@ -316,7 +333,7 @@ fn f32_is_taken_apart_on_hopper() {
     let whole = of(&wide).with_less_memory(&wide, hopper, None)[0];
     assert!(matches!(whole.choice, Choice::Tf32Cores { .. }), "{whole}");
     assert_eq!(Plan::new(&wide, hopper, Some(Wanted::exactly(&whole))), whole);
-    assert!(matches!(of(&request([1, 4096, 4096], DType::F32)).choice, Choice::Tf32Cores { .. }));
+    assert!(matches!(of(&request([1, 4096, 4096], DType::F32)).choice, Choice::NarrowF32 { .. }));
     assert!(matches!(of(&request([4096, 4096, 0], DType::F32)).choice, Choice::CudaCores { .. }));
 }
 

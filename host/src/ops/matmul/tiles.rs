@@ -166,6 +166,20 @@ const NARROW: Stream = Stream {
     megabyte: 0.238,
     intake: 13.3,
 };
+/// Those of f32, likewise: of 31 shapes of 1 to 32 rows what is chosen takes 0.2 % longer than the fastest of 212 that were measured.
+const THIN_F32: Read = Read { once: 1.2, term: 2.2e-3, megabyte: 0.29 };
+const NARROW_F32: Stream = Stream {
+    once: 1.82,
+    alone: 2.07,
+    stage: 0.238,
+    ring: 2.1,
+    round: 1.75,
+    meet: 0.43,
+    megabyte: 0.239,
+    intake: 13.3,
+};
+/// What becomes of the last of three products for 16 rows and for 32, which tensor cores take longer for.
+const NARROW_F32_INTAKE: [f64; 2] = [26.1, 34.3];
 /// Those of the shapes of `tf32_pipelined`, fitted on an H100 to the times of 55 shapes in up to eight splits: the root of the mean square of the
 /// error is 10 %, and what is chosen takes 0.4 % longer than the fastest. Of ragged results those of `pipelined`.
 const TF32_PIPED: [Stay; 4] = [
@@ -196,7 +210,9 @@ pub(super) fn tiles(request: &Request, target: Target) -> Vec<Tile> {
             }
         });
         let on_tensor_cores = tf32_tiles(request, target).chain(parted_tiles(request, target));
-        return on_cores.chain(on_tensor_cores).chain(tf32_piped_tiles(request, target)).collect();
+        let of_few = narrow_tiles(request, target).into_iter().chain(thin_tile(request, target));
+        let by_maps = tf32_piped_tiles(request, target).chain(of_few);
+        return on_cores.chain(on_tensor_cores).chain(by_maps).collect();
     }
     let instances = kernels::tensor_cores::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
     let mut tiles: Vec<Tile> = instances
@@ -246,10 +262,7 @@ pub(super) fn tiles(request: &Request, target: Target) -> Vec<Tile> {
     }));
     tiles.extend(cluster_tiles(request, target));
     tiles.extend(narrow_tiles(request, target));
-    let along_k = request.sides.iter().all(|side| side.along_k);
-    if along_k && request.k.is_multiple_of(8) {
-        tiles.extend(thin_tile(request, target));
-    }
+    tiles.extend(thin_tile(request, target));
     tiles
 }
 
@@ -280,8 +293,27 @@ const STEPS: RangeInclusive<usize> = 4..=32;
 
 /// That of `thin`, for few rows along k, of whole packs.
 fn thin_tile(request: &Request, target: Target) -> Option<Tile> {
+    let along_k = request.sides.iter().all(|side| side.along_k);
+    let is_fast = request.dtype != DType::F32 || target.fast_tf32;
+    if !(is_fast && along_k && request.k.is_multiple_of(16 / request.dtype.size())) {
+        return None;
+    }
+    let steps = (request.k * request.dtype.size()).div_ceil(kernels::THIN_STEP_BYTES as usize);
+    if request.dtype == DType::F32 {
+        // Of blocks that are alone more loads are in flight than two of a multiprocessor have room for.
+        let are_alone =
+            request.n.div_ceil(kernels::THIN_COLS as usize) * request.batch <= target.sms as usize;
+        let depth = match steps {
+            5.. if are_alone => 8,
+            _ if steps.is_multiple_of(4) => 4,
+            _ => 3,
+        };
+        let mut instances = kernels::thin_f32::ALL.iter().enumerate();
+        let (index, kernel) = instances.find(|(_, kernel)| kernel.constant("DEPTH") == depth)?;
+        let serves = request.m <= kernels::THIN_ROWS as usize;
+        return serves.then(|| of_reading(index, [1, 1], kernel.bounds.min_blocks, THIN_F32));
+    }
     let fragments = request.m.div_ceil(kernels::THIN_ROWS as usize).max(1);
-    let steps = request.k.div_ceil(kernels::THIN_STEP as usize);
     // Wide blocks where they fill nine tenths of their waves.
     let (blocks, sms) = (request.n.div_ceil(2 * kernels::THIN_COLS as usize), target.sms as usize);
     let wide = fragments == 2 && STEPS.contains(&steps) && blocks * 10 >= blocks.div_ceil(sms) * sms * 9;
@@ -297,35 +329,64 @@ fn thin_tile(request: &Request, target: Target) -> Option<Tile> {
     let mut instances = kernels::thin::kernels::<half::bf16>().iter().enumerate();
     let of = |kernel: &Kernel<_>| ["FRAGMENTS", "GROUPS", "DEPTH"].map(|name| kernel.constant(name));
     let (index, kernel) = instances.find(|(_, kernel)| of(kernel) == [fragments, groups, depth])?;
-    Some(Tile {
+    Some(of_reading(index, [fragments, groups], kernel.bounds.min_blocks, THIN[fragments - 1]))
+}
+
+/// That of an instance of `thin` or `thin_f32`.
+fn of_reading(index: usize, [fragments, groups]: [usize; 2], resident: u32, pace: Read) -> Tile {
+    Tile {
         choice: Choice::Thin { index },
         rows: kernels::THIN_ROWS * fragments as u32,
         cols: kernels::THIN_COLS * groups as u32,
         shared_bytes: 0,
-        resident: kernel.bounds.min_blocks,
-        rate: HALF_RATES[0],
-        pace: Pace::Reading(THIN[fragments - 1]),
+        resident,
+        rate: 0.0,
+        pace: Pace::Reading(pace),
         scatters: false,
-    })
+    }
 }
 
-/// Those of `narrow`, for few rows, both operands along k.
-fn narrow_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
+/// Those of `narrow` and `narrow_f32`, for few rows, both operands along k.
+fn narrow_tiles(request: &Request, target: Target) -> Vec<Tile> {
+    if request.dtype == DType::F32 {
+        let choice = |index| Choice::NarrowF32 { index };
+        let serves = |kernel: &Kernel<_>| request.tf32 || kernel.constant("PRODUCTS") > 1;
+        let pace = |kernel: &Kernel<_>| match ["PRODUCTS", "SUMS"].map(|name| kernel.constant(name)) {
+            [1, _] | [_, 4] => NARROW_F32,
+            [_, 8] => Stream { intake: NARROW_F32_INTAKE[0], ..NARROW_F32 },
+            _ => Stream { intake: NARROW_F32_INTAKE[1], ..NARROW_F32 },
+        };
+        return narrow_tiles_of(kernels::narrow_f32::ALL, choice, serves, pace, request, target);
+    }
+    let choice = |index| Choice::Narrow { index };
+    narrow_tiles_of(kernels::narrow::kernels::<half::bf16>(), choice, |_| true, |_| NARROW, request, target)
+}
+
+/// Those of the kernels that serve and have as few rows as there are.
+fn narrow_tiles_of<A>(
+    all: &[Kernel<A>],
+    choice: impl Fn(usize) -> Choice,
+    serves: impl Fn(&Kernel<A>) -> bool,
+    pace: impl Fn(&Kernel<A>) -> Stream,
+    request: &Request,
+    target: Target,
+) -> Vec<Tile> {
     // A sum of no terms is left to the others.
     let along_k = request.sides.iter().all(|side| side.along_k);
-    let fits = target.warpgroups && request.k > 0 && request.mappable && along_k;
-    let kernels = kernels::narrow::kernels::<half::bf16>();
-    let rows = |kernel: &Kernel<_>| 2 * kernel.constant("SUMS") as u32;
-    let m = request.m as u64;
-    // Of as few rows as there are.
-    let least = kernels.iter().map(rows).filter(|&rows| u64::from(rows) >= m).min();
-    let serving = kernels.iter().enumerate().filter(move |(_, kernel)| fits && Some(rows(kernel)) == least);
-    serving.map(move |(index, kernel)| {
+    if !(target.warpgroups && request.k > 0 && request.mappable && along_k) {
+        return Vec::new();
+    }
+    let rows = |kernel: &Kernel<A>| 2 * kernel.constant("SUMS") as u32;
+    let least = all.iter().map(rows).filter(|&rows| rows as usize >= request.m).min();
+    let serving = all.iter().enumerate().filter(|(_, kernel)| Some(rows(kernel)) == least && serves(kernel));
+    let tile = |(index, kernel): (usize, &Kernel<A>)| {
         let (rows, cols, stages) = (rows(kernel), kernels::NARROW_COLS, kernel.constant("STAGES") as u32);
-        let stage = NARROW.stage.max(NARROW.ring / f64::from(stages));
-        let pace = Pace::Streaming(Stream { stage, ..NARROW });
-        of_clusters(Choice::Narrow { index }, [rows, cols], stages, kernel.bounds.min_blocks, pace)
-    })
+        let pace = pace(kernel);
+        let stage = pace.stage.max(pace.ring / f64::from(stages));
+        let pace = Pace::Streaming(Stream { stage, ..pace });
+        of_clusters(choice(index), [rows, cols], stages, kernel.bounds.min_blocks, pace)
+    };
+    serving.map(tile).collect()
 }
 
 /// That of a kernel whose clusters share out k.

