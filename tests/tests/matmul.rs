@@ -170,7 +170,8 @@ on_each_device! {
         Ok(())
     }
 
-    /// As decoding has them: one row to sixteen, and some more; by whatever the model takes, and by each instance of `thin`, `narrow` and `narrow_f32`.
+    /// As decoding has them: one row to sixteen, and some more; by whatever the model takes, and by each instance of `thin`, `narrow`, `thin_f32`
+    /// and, but for those that round, `narrow_f32`; in batches, too, of which either operand repeats.
     fn few_rows_are_right(device: &Device) -> Result<()> {
         let mut random = Random::new(91);
         let shapes = [
@@ -182,8 +183,8 @@ on_each_device! {
             let (mut thin, mut narrow) = (BTreeSet::new(), BTreeSet::new());
             for (m, n, k) in shapes {
                 // The checker computes whole tiles, of which the widest are for `thin` of 16 bits.
-                let is_narrow = device.is_cuda() || n < 1000;
-                if dtype == DType::F32 && !is_narrow {
+                let few_columns = device.is_cuda() || n < 1000;
+                if dtype == DType::F32 && !few_columns {
                     continue;
                 }
                 let a = matrix(device, dtype, [m, k], false, &mut random)?;
@@ -192,13 +193,13 @@ on_each_device! {
                 let parameters = Matmul { transpose_b: true, alpha: -1.5, c: Some(&c), ..Default::default() };
                 check(&a, &b, &parameters, "few rows")?;
                 let few = |plan: &Plan| match plan.choice {
-                    Choice::Thin { .. } => true,
-                    Choice::Narrow { .. } | Choice::NarrowF32 { .. } => is_narrow,
+                    Choice::Thin { .. } | Choice::ThinF32 { .. } => true,
+                    Choice::Narrow { .. } | Choice::NarrowF32 { .. } => few_columns,
                     _ => false,
                 };
                 for plan in check_each(&a, &b, &parameters, few)? {
                     match plan.choice {
-                        Choice::Thin { index } => thin.insert(index),
+                        Choice::Thin { index } | Choice::ThinF32 { index } => thin.insert(index),
                         Choice::Narrow { index } | Choice::NarrowF32 { index } => {
                             narrow.insert((index, plan.splits))
                         }
@@ -207,16 +208,29 @@ on_each_device! {
                 }
             }
             // Wide blocks are taken for as many columns as a GPU has multiprocessors for; the checker plans for 132 of them.
+            // GPUs for graphics multiply f32 on other cores.
+            let fast_tf32 = device.info().is_none_or(|info| info.arch.1 == 0 && info.arch.0 < 12);
             let instances = match dtype {
-                DType::F32 => 3,
+                DType::F32 => if fast_tf32 { 3 } else { 0 },
                 _ if device.is_cuda() => 5,
                 _ => 6,
             };
             assert!(thin.len() >= instances, "{thin:?}");
             let instances: BTreeSet<_> = narrow.iter().map(|&(index, _)| index).collect();
+            let all = if dtype == DType::F32 { 5 } else { 6 };
             let splits: BTreeSet<_> = narrow.iter().map(|&(_, splits)| splits).collect();
             let has_warpgroups = device.info().is_none_or(|info| info.arch == (9, 0));
-            assert!(!has_warpgroups || instances.len() == 6 && splits.len() > 2, "{narrow:?}");
+            assert!(!has_warpgroups || instances.len() == all && splits.len() > 2, "{narrow:?}");
+            for [front_a, front_b] in [[[2, 1], [1, 3]], [[1, 1], [2, 3]], [[2, 3], [2, 1]]] {
+                let mut of = |[outer, inner]: [usize; 2], rows: usize| {
+                    uniform(device, dtype, &[outer, inner, rows, 136], &mut random)
+                };
+                let (a, b) = (of(front_a, 5)?, of(front_b, 40)?);
+                let parameters = Matmul { transpose_b: true, ..Default::default() };
+                let few = |plan: &Plan| plan.tile[0] < 64 && plan.tile[1] <= 64;
+                let plans = check_each(&a, &b, &parameters, few)?;
+                assert!(!has_warpgroups || plans.len() > 2, "{plans:?}");
+            }
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! `ops::matmul` of f32 on tensor cores: as exact as f32 is, at every size of numbers; and rounded to tf32 on request.
 
+use std::collections::BTreeSet;
+
 #[path = "../src/product.rs"]
 mod product;
 
@@ -44,6 +46,9 @@ fn check_rounded(a: &Tensor, b: &Tensor, plain: &Matmul, what: &str) -> Result<(
         let serves = results.iter().any(|(plan, _)| plan.contains(kernel));
         assert!(serves || !hopper, "{what}: {kernel}");
     }
+    let few = (17..=32).contains(&a.shape()[a.rank() - 2]) && plain.transpose_b && !plain.transpose_a;
+    let narrow = results.iter().any(|(plan, _)| plan.starts_with("narrow_f32 (rounded to tf32)"));
+    assert!(narrow || !few || !hopper, "{what}: narrow_f32");
     let k = a.shape()[a.rank() - if plain.transpose_a { 2 } else { 1 }];
     for (plan, got) in results {
         let want = match plan.contains("rounded") {
@@ -158,13 +163,14 @@ on_each_device! {
             f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::from_bits(0x7f80_0001), f32::MAX, -f32::MAX,
             f32::from_bits(0x7f7f_f000),
         ];
-        // Kernels of few rows have none of the first.
-        for [m, n, k] in [[67, 70, 44], [30, 70, 44]] {
+        let mut serving = BTreeSet::new();
+        // The first has too many rows for some kernels; of the last they take the terms in parts, as many do.
+        for [m, n, k] in [[67, 70, 44], [30, 70, 44], [14, 70, 44], [7, 70, 44], [8, 70, 520]] {
             let mut a: Vec<f32> = (0..m * k).map(|i| [0.5, -0.25, 0.0, 0.1][i * 7 % 4]).collect();
             let mut b: Vec<f32> = (0..n * k).map(|i| [0.25, 0.5, 0.3, 0.0, 1e-40][i * 3 % 5]).collect();
             for (i, &value) in special.iter().enumerate() {
-                a[(m / 7 * i + 3) * k + 6 * i] = value;
-                b[(10 * i + 9) * k + 43 - 5 * i] = value;
+                a[(m / 7 * i + 3) % m * k + i * k / 7] = value;
+                b[(10 * i + 9) * k + k - 1 - 5 * i] = value;
             }
             let (a, b) = (floats(device, DType::F32, &[m, k], &a)?, floats(device, DType::F32, &[n, k], &b)?);
             let parameters = Matmul { transpose_b: true, ..Default::default() };
@@ -177,8 +183,13 @@ on_each_device! {
                     let close = (got - want).abs() <= 2f64.powi(-18) * (1.0 + want.abs());
                     assert!(same || close && want.is_finite(), "{plan}: {got} for {want} at {}, {}", i / n, i % n);
                 }
+                let few = ["narrow_f32", "thin_f32"].into_iter().find(|name| plan.starts_with(name));
+                serving.extend(few.map(|name| (name, m, plan.contains("parts"))));
             }
         }
+        let has_warpgroups = device.info().is_none_or(|info| info.arch == (9, 0));
+        let wanted = [("narrow_f32", 30, false), ("narrow_f32", 14, false), ("narrow_f32", 8, true), ("thin_f32", 7, false)];
+        assert!(!has_warpgroups || wanted.iter().all(|of| serving.contains(of)), "{serving:?}");
         Ok(())
     }
 

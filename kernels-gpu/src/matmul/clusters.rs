@@ -13,7 +13,7 @@
 //! | --- | --- | --- |
 //! | [`clustered()`](fn@super::clustered) | as [`pipelined()`](fn@super::pipelined) | the accelerator |
 //! | [`narrow()`](fn@super::narrow) | along k; a consumer multiplies columns by all rows | the accelerator |
-//! | [`narrow_f32()`](fn@super::narrow_f32) | f32 along k; likewise, by `mma.sync` | the accelerator |
+//! | [`narrow_f32()`](fn@super::narrow_f32) | f32 along k; two warpgroups multiply half of the terms each, by `mma.sync`, and one warp fills stages | the accelerator |
 //! | [`loose()`](fn@super::loose) | terms or lines are neighbours in memory, at any alignment | threads, four bytes or twice two at a time |
 //!
 //! Launch: 1-D grid of a cluster for each of the total of [`Blocks`](super::Blocks), of which the cluster's blocks are the splits: 1, 2, 4 or 8;
@@ -37,7 +37,7 @@ pub const CLUSTERED_MOST: u32 = 8;
 /// Warps of a warpgroup.
 pub(super) const WARPS: u32 = 4;
 /// Elements of padding behind a row of sums: four rows of a fragment fall on different banks, and of those that are turned, which are few, two by two.
-const PAD: u32 = 8;
+pub(super) const PAD: u32 = 8;
 
 /// Bytes of a tile's sums.
 const fn sums_bytes(rows: u32, cols: u32) -> u32 {
@@ -188,9 +188,9 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
         }
     }
 
-    /// Threads that multiply.
+    /// Threads of those that multiply who have the sums in the end: the first.
     #[inline(always)]
-    const fn readers<const TURNED: bool>(self) -> u32 {
+    const fn holders<const TURNED: bool>(self) -> u32 {
         (if const { TURNED } { self.part_b.width } else { self.part_a.width }) / ROWS * WARPS * 32
     }
 
@@ -217,13 +217,13 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
     /// Leaves sums in shared memory, in the place of stages.
     ///
     /// # Safety
-    /// Those who multiply call, when they have read what they will.
+    /// The first [`Self::holders`] threads call, when all have read what they will. Barrier 1 is theirs.
     #[inline(always)]
     pub unsafe fn put<const SUMS: usize, const TURNED: bool>(self, sums: &[f32; SUMS]) {
         // SAFETY: the caller's contract.
         unsafe {
             // Nobody reads stages any more.
-            thread::sync_named(1, self.readers::<TURNED>());
+            thread::sync_named(1, self.holders::<TURNED>());
             for i in 0..SUMS / 2 {
                 let (one, two) = (sums[2 * i], sums[2 * i + 1]);
                 let (row, col) = self.place_of::<TURNED>(warp::warp_id(), 2 * i as u32);
@@ -254,7 +254,7 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
                     self.sums().set_pack(self.own((row, cols)) + half * 4, [0; 4]);
                 }
                 tma::fence_writes();
-                thread::sync_named(1, self.readers::<TURNED>());
+                thread::sync_named(1, self.holders::<TURNED>());
                 // Known to be the same in all lanes.
                 if warp::warp_shuffle_idx(u32::MAX, warp::warp_id(), 0, 32).0 == 0 {
                     self.inbox.send();

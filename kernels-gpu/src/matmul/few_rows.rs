@@ -4,7 +4,7 @@
 //! columns of the second, so that up to 8 or 16 rows of a cost one or two `mma.sync`. The order of terms is free as
 //! long as both operands have the same, so that a lane's 16 bytes of a row are fragments as they are, and nothing
 //! goes through shared memory. The warps of a block take turns along k; what they have is added up in their order. f32 is multiplied in three products
-//! of [tf32](super::tf32_parts).
+//! of [tf32](super::tf32_parts), six `mma.sync` for a pack instead of two.
 //!
 //! A multiprocessor has registers for two blocks of a group. Where one launch follows another, as in decoding, that evens out where blocks
 //! come to lie, and those of the launch behind let the lines that they begin with come while the ones ahead still read. A block of two
@@ -21,9 +21,8 @@
 
 use super::Product;
 use super::finish::{Finish, Tensors};
-use super::tf32_parts::{Again, high, low};
+use super::tf32_parts::{Again, add_three};
 use cuda_std::dependent;
-use cuda_std::matrix::multiply_tf32;
 use cuda_std::prelude::*;
 
 /// Columns of the result of a group, of which a block computes some.
@@ -38,7 +37,8 @@ const LANES: u32 = 4;
 pub const THIN_STEP_BYTES: u32 = WARPS * LANES * 16;
 /// Bytes of a line of L2.
 const LINE: u32 = 128;
-/// Lines of each row of b that a block of so many groups lets come to L2 ahead of time: 48 or 64 KB for a multiprocessor's columns.
+/// Lines of each row of b that a block of so many groups lets come to L2 ahead of time: 48 or 64 KB for a multiprocessor's columns
+/// (24 where a block of f32 is alone).
 /// More of them keep the launch ahead waiting, and evict one another.
 const fn lines_ahead(groups: usize) -> u32 {
     if groups == 1 { 12 } else { 16 }
@@ -80,19 +80,11 @@ impl OfPacks for f32 {
     #[inline(always)]
     #[track_caller]
     fn add_products(sums: [f32; 4], [upper, lower]: [Pack; 2], of_a: Pack) -> [f32; 4] {
-        // Of large parts and of small ones by themselves, so that the tensor cores do not wait for each other's sums as long.
         let (mut large, mut small) = ([0.0; 4], [0.0; 4]);
         for step in 0..2 {
             let (first, second) = (2 * step, 2 * step + 1);
             let of_b = [upper[first], lower[first], upper[second], lower[second]];
-            let of_a = [of_a[first], of_a[second]];
-            let (high_b, low_b) = (
-                [high(of_b[0]), high(of_b[1]), high(of_b[2]), high(of_b[3])],
-                [low(of_b[0]), low(of_b[1]), low(of_b[2]), low(of_b[3])],
-            );
-            let (high_a, low_a) = ([high(of_a[0]), high(of_a[1])], [low(of_a[0]), low(of_a[1])]);
-            large = multiply_tf32(high_b, high_a, large);
-            small = multiply_tf32(high_b, low_a, multiply_tf32(low_b, high_a, small));
+            add_three(of_b, [of_a[first], of_a[second]], &mut large, &mut small);
         }
         let mut all = sums;
         for i in 0..4 {
@@ -104,11 +96,8 @@ impl OfPacks for f32 {
     #[inline(always)]
     #[track_caller]
     unsafe fn mended(sum: f32, [a, b]: [Global<f32>; 2], p: &Product, place: (u32, u32)) -> f32 {
-        if sum.is_finite() {
-            return sum;
-        }
         // SAFETY: the caller's contract.
-        unsafe { Again { a, b, p, terms: (0, p.k) }.sum(place) }
+        unsafe { Again { a, b, p, terms: (0, p.k) }.mended(sum, place) }
     }
 }
 

@@ -90,6 +90,7 @@ mod side;
 mod slopes;
 #[cfg(feature = "matmul")]
 mod splits;
+#[cfg(any(feature = "matmul", feature = "matmul_hopper"))]
 mod tf32_parts;
 #[cfg(feature = "matmul_hopper")]
 mod tf32_piped_tiles;
@@ -225,6 +226,7 @@ mod expectations {
         "tensor_cores_bf16_4_8_2_2_2_4_0_0 ==24 ldmatrix.sync.aligned.m8n8.x4.trans",
         "tensor_cores_f16_2_4_2_2_4_3_1_1 ==32 mma.sync.aligned.m16n8k16",
         "thin_bf16_1_1_8 ==16 mma.sync.aligned.m16n8k16",
+        "thin_f32_8 ==48 mma.sync.aligned.m16n8k8",
         "tf32_cores_3_2_8_2_2_3_1_1 ==48 mma.sync.aligned.m16n8k8",
         "tf32_cores_3_2_4_2_2_3_0_0 ==24 mma.sync.aligned.m16n8k8",
         "tf32_cores_1_4_8_2_2_3_1_1 ==32 mma.sync.aligned.m16n8k8"
@@ -274,6 +276,13 @@ mod expectations_of_pipelines {
         "narrow_f16_4_7 ==8 wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16",
         "narrow_f16_16_9 ==8 wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16",
         "narrow_bf16_8_10 ==2 cp.async.bulk.tensor.4d.shared::cluster",
+        "narrow_f32_3_4_11 ==6 mma.sync.aligned.m16n8k8",
+        "narrow_f32_3_4_11 ==3 ldmatrix.sync.aligned.m8n8.x4",
+        "narrow_f32_3_4_11 ==6 bar.sync",
+        "narrow_f32_3_4_11 ==1 cp.async.bulk.shared::cluster.shared::cta",
+        "narrow_f32_3_16_8 ==24 mma.sync.aligned.m16n8k8",
+        "narrow_f32_3_16_8 ==6 bar.sync",
+        "narrow_f32_1_16_8 ==8 mma.sync.aligned.m16n8k8",
         "loose_bf16_32_5_1_1 ==2 barrier.cluster.arrive.relaxed",
         "loose_bf16_32_5_1_1 ==2 barrier.cluster.wait.aligned",
         "loose_bf16_32_5_1_1 ==4 bar.sync",

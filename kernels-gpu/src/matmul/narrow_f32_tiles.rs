@@ -6,12 +6,12 @@
 //! Floor: b once at the copy rate.
 
 use super::Product;
-use super::clusters::{Room, WARPS, begin, part_of, share_of};
+use super::clusters::{PAD, Room, WARPS, begin, part_of, share_of};
 use super::finish::{Finish, Tensors};
 use super::narrow_tiles::NARROW_COLS;
-use super::tf32_parts::{Again, high, low, nearest};
+use super::part::LINE_BYTES;
+use super::tf32_parts::{Again, add_three, are_finite, nearest};
 use cuda_std::bits;
-use cuda_std::float::fma;
 use cuda_std::matrix::multiply_tf32;
 use cuda_std::prelude::*;
 use cuda_std::ring::Turn;
@@ -30,14 +30,14 @@ const PACKS: u32 = 4;
 
 /// A lane's words of half a stage.
 #[derive(Clone, Copy)]
-struct Half<const PRODUCTS: usize, const SUMS: usize> {
+struct HalfStage<const PRODUCTS: usize, const SUMS: usize> {
     /// Of each step, those of 16 columns of b.
     of_b: [[u32; 4]; 2],
     /// Two for each step of each fragment of a.
     of_a: [u32; SUMS],
 }
 
-impl<const PRODUCTS: usize, const SUMS: usize> Half<PRODUCTS, SUMS> {
+impl<const PRODUCTS: usize, const SUMS: usize> HalfStage<PRODUCTS, SUMS> {
     /// Of the columns from `col` of the tile on, and the terms from `pack` on.
     ///
     /// # Safety
@@ -46,7 +46,7 @@ impl<const PRODUCTS: usize, const SUMS: usize> Half<PRODUCTS, SUMS> {
     #[track_caller]
     unsafe fn load(tile_a: Tile<f32>, tile_b: Tile<f32>, col: u32, pack: u32) -> Self {
         let lane = warp::lane_id();
-        let mut half = Half { of_b: [[0; 4]; 2], of_a: [0; SUMS] };
+        let mut half = HalfStage { of_b: [[0; 4]; 2], of_a: [0; SUMS] };
         // SAFETY: within the tiles. Lane 8·i + r names row r of matrix i.
         unsafe {
             for step in 0..2 {
@@ -67,42 +67,25 @@ impl<const PRODUCTS: usize, const SUMS: usize> Half<PRODUCTS, SUMS> {
     #[inline(always)]
     #[track_caller]
     fn multiply(&self) -> [f32; SUMS] {
-        // Of large parts and of small ones by themselves, so that the tensor cores do not wait for each other's sums as long.
-        let (mut large, mut small) = ([0.0; SUMS], [0.0; SUMS]);
-        for step in 0..2 {
-            if const { PRODUCTS == 1 } {
-                self.add(&mut large, step, nearest, nearest);
-            } else {
-                self.add(&mut large, step, high, high);
-                self.add(&mut small, step, low, high);
-                self.add(&mut small, step, high, low);
+        let mut sums = [0.0; SUMS];
+        for fragment in (0..SUMS).step_by(4) {
+            let (mut large, mut small) = ([0.0; 4], [0.0; 4]);
+            for step in 0..2 {
+                let (of_b, first) = (self.of_b[step], fragment + 2 * step);
+                let of_a = [self.of_a[first], self.of_a[first + 1]];
+                if const { PRODUCTS == 3 } {
+                    add_three(of_b, of_a, &mut large, &mut small);
+                } else {
+                    let [s, t, u, v] = of_b;
+                    let of_b = [nearest(s), nearest(t), nearest(u), nearest(v)];
+                    large = multiply_tf32(of_b, [nearest(of_a[0]), nearest(of_a[1])], large);
+                }
+            }
+            for i in 0..4 {
+                sums[fragment + i] = if const { PRODUCTS == 3 } { large[i] + small[i] } else { large[i] };
             }
         }
-        for i in 0..SUMS {
-            large[i] += small[i];
-        }
-        large
-    }
-
-    /// Adds a product for each fragment of the sums, of the parts of the words of b and a: none waits for the one before it.
-    #[inline(always)]
-    #[track_caller]
-    fn add(
-        &self,
-        sums: &mut [f32; SUMS],
-        step: usize,
-        part_b: impl Fn(u32) -> u32,
-        part_a: impl Fn(u32) -> u32,
-    ) {
-        let mut of_b = self.of_b[step];
-        for i in 0..4 {
-            of_b[i] = part_b(of_b[i]);
-        }
-        for first in (0..SUMS).step_by(4) {
-            let two = [part_a(self.of_a[first + 2 * step]), part_a(self.of_a[first + 2 * step + 1])];
-            let own = [sums[first], sums[first + 1], sums[first + 2], sums[first + 3]];
-            [sums[first], sums[first + 1], sums[first + 2], sums[first + 3]] = multiply_tf32(of_b, two, own);
-        }
+        sums
     }
 }
 
@@ -117,6 +100,13 @@ unsafe fn multiply<const PRODUCTS: usize, const SUMS: usize, const STAGES: usize
     again: Again,
     first: (u32, u32),
 ) {
+    // Both halves' sums lie where stages were.
+    const {
+        assert!(
+            2 * 2 * SUMS as u32 * (NARROW_COLS + PAD) * 4
+                <= STAGES as u32 * (2 * SUMS as u32 + NARROW_COLS) * LINE_BYTES
+        )
+    };
     let (lane, warp) = (warp::lane_id(), warp::warp_id());
     let (own, half) = (warp % WARPS, warp / WARPS);
     let mut turn = Turn::<STAGES>::first();
@@ -127,7 +117,7 @@ unsafe fn multiply<const PRODUCTS: usize, const SUMS: usize, const STAGES: usize
         while done < turns {
             room.ring.full(turn.stage()).wait(turn.parity());
             let (tile_a, tile_b) = room.tiles::<f32>(turn.stage());
-            let words = Half::<PRODUCTS, SUMS>::load(tile_a, tile_b, own * COLS, half * PACKS);
+            let words = HalfStage::<PRODUCTS, SUMS>::load(tile_a, tile_b, own * COLS, half * PACKS);
             warp::sync_warp(u32::MAX);
             room.ring.empty(turn.stage()).arrive_if(lane == 0);
             let products = words.multiply();
@@ -153,12 +143,7 @@ unsafe fn multiply<const PRODUCTS: usize, const SUMS: usize, const STAGES: usize
             sums[i] += room.sums().get(below(place(i as u32), 1));
         }
         room.put::<SUMS, true>(&sums);
-        // 0, or NaN where a sum is not finite.
-        let mut finite = 0.0;
-        for i in 0..SUMS {
-            finite = fma(sums[i], 0.0, finite);
-        }
-        if PRODUCTS == 3 && finite != 0.0 {
+        if PRODUCTS == 3 && !are_finite(&sums) {
             // Not to be unrolled.
             let (mut next, end) = (0, bits::opaque(SUMS as u32));
             while next < end {
@@ -184,7 +169,6 @@ unsafe fn multiply<const PRODUCTS: usize, const SUMS: usize, const STAGES: usize
         { PRODUCTS: 3, SUMS: 4, STAGES: 11; threads: 288, min_blocks: 2 },
         { PRODUCTS: 3, SUMS: 8, STAGES: 6; threads: 288, min_blocks: 3 },
         { PRODUCTS: 3, SUMS: 8, STAGES: 10; threads: 288, min_blocks: 2 },
-        { PRODUCTS: 3, SUMS: 16, STAGES: 5; threads: 288, min_blocks: 2 },
         { PRODUCTS: 3, SUMS: 16, STAGES: 8; threads: 288, min_blocks: 2 },
         { PRODUCTS: 1, SUMS: 16, STAGES: 5; threads: 288, min_blocks: 3 },
         { PRODUCTS: 1, SUMS: 16, STAGES: 8; threads: 288, min_blocks: 2 },

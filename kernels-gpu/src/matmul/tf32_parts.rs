@@ -4,14 +4,15 @@
 //! (h + l)·(h′ + l′) all but l·l′ is added up. What is left out is at most 2^-21 of each product, of either sign. Beyond
 //! that x counts in multiples of 2^-136: numbers below 2^-113 lose bits.
 //! Tensor cores cut off the bits of a sum that do not fit, always towards zero, which would add up over k: so they
-//! add up [`TF32_DEPTH`](super::TF32_DEPTH) terms, and these sums are added by additions that round. On normal numbers and 4096 terms the
-//! results' error was 0.3 of that of cuBLAS's SGEMM.
+//! add up few terms, 32 in [`tf32_cores()`](fn@super::tf32_cores) and 16 in [`narrow_f32()`](fn@super::narrow_f32) and [`thin_f32()`](fn@super::thin_f32), and these sums
+//! are added by additions that round. On normal numbers and 4096 terms the error of `tf32_cores` was 0.3 of that of cuBLAS's SGEMM.
 //!
 //! Infinities have no remainder: with them, NaN, and numbers that round to infinity, sums become NaN. Sums that are not finite are computed
 //! [again](Again), one by one, by ordinary f32 operations: NaN and infinities are what they are there.
 
 use super::Product;
 use cuda_std::float::fma;
+use cuda_std::matrix::multiply_tf32;
 use cuda_std::prelude::*;
 
 /// Bits of an f32 that tf32 has not, and half of the last that it has.
@@ -36,6 +37,30 @@ pub(super) fn nearest(word: u32) -> u32 {
     if f32::from_bits(word).abs() < f32::INFINITY { word.wrapping_add(HALF) } else { word }
 }
 
+/// Adds the three products of a fragment of b and one of a to `large` and `small` sums: by themselves, so that the tensor cores do not wait for each
+/// other's as long. All lanes call.
+#[inline(always)]
+#[track_caller]
+pub(super) fn add_three(of_b: [u32; 4], of_a: [u32; 2], large: &mut [f32; 4], small: &mut [f32; 4]) {
+    let [s, t, u, v] = of_b;
+    let [x, y] = of_a;
+    let (high_b, low_b) = ([high(s), high(t), high(u), high(v)], [low(s), low(t), low(u), low(v)]);
+    let (high_a, low_a) = ([high(x), high(y)], [low(x), low(y)]);
+    *large = multiply_tf32(high_b, high_a, *large);
+    *small = multiply_tf32(high_b, low_a, multiply_tf32(low_b, high_a, *small));
+}
+
+/// Whether none of the sums is NaN or infinite.
+#[inline(always)]
+pub(super) fn are_finite<const N: usize>(sums: &[f32; N]) -> bool {
+    // 0, or NaN.
+    let mut zero = 0.0;
+    for i in 0..N {
+        zero = fma(sums[i], 0.0, zero);
+    }
+    zero == 0.0
+}
+
 /// What sums are computed from again: the operands of one product of the batch, and which of their terms.
 #[derive(Clone, Copy)]
 pub(super) struct Again<'a> {
@@ -46,13 +71,16 @@ pub(super) struct Again<'a> {
 }
 
 impl Again<'_> {
-    /// The sum of a row and a column of the result.
+    /// `sum`, that of a row and a column of the result, or where that is not finite what it is by ordinary operations.
     ///
     /// # Safety
     /// The operands have them, and these terms.
     #[inline(always)]
     #[track_caller]
-    pub unsafe fn sum(self, (row, col): (u32, u32)) -> f32 {
+    pub unsafe fn mended(self, sum: f32, (row, col): (u32, u32)) -> f32 {
+        if sum.is_finite() {
+            return sum;
+        }
         let Again { a, b, p, terms: (mut term, end) } = self;
         let at_a = |term: u32| row as i64 * p.a.row + term as i64 * p.a.col;
         let at_b = |term: u32| col as i64 * p.b.row + term as i64 * p.b.col;
@@ -66,7 +94,7 @@ impl Again<'_> {
         sum
     }
 
-    /// Where number `at` of `sums`, that of a row and a column of the result, is not finite, computes it again.
+    /// [`Self::mended`] for number `at` of `sums`, that of a row and a column of the result, if that has them.
     ///
     /// # Safety
     /// The operands have these terms; nobody else has this sum.
@@ -77,8 +105,8 @@ impl Again<'_> {
         let exists = row < self.p.epilogue.m && col < self.p.epilogue.n;
         // SAFETY: the caller's contract.
         unsafe {
-            if exists && !sums.get(at).is_finite() {
-                sums.set(at, self.sum((row, col)));
+            if exists {
+                sums.set(at, self.mended(sums.get(at), (row, col)));
             }
         }
     }

@@ -156,7 +156,7 @@ fn floats_by(
     let mut parts = Vec::new();
     let code = match plan.choice {
         Choice::CudaCores { index } => Code::Plain(&kernels::cuda_cores::ALL[index]),
-        Choice::Thin { index } => Code::Plain(&kernels::thin_f32::ALL[index]),
+        Choice::ThinF32 { index } => Code::Plain(&kernels::thin_f32::ALL[index]),
         Choice::Tf32Cores { shape } => Code::Plain(&kernels::tf32_cores::ALL[instance(shape, plan.sides)]),
         Choice::Parted { shape } => {
             let kernel = &kernels::parted::ALL[instance(shape, plan.sides)];
@@ -177,7 +177,7 @@ fn floats_by(
             let map = |i: usize, matrix: &Matrix| {
                 maps::operand(&held[i], matrix, [extents[i], at.k], at.batch, true, plan.tile[i])
             };
-            Code::Narrow(&kernels::narrow_f32::ALL[index], [map(0, &at.a)?, map(1, &at.b)?])
+            Code::NarrowF32(&kernels::narrow_f32::ALL[index], [map(0, &at.a)?, map(1, &at.b)?])
         }
         _ => unreachable!("the other kernels are for 16-bit types"),
     };
@@ -245,6 +245,7 @@ where
         | Choice::Parted { .. }
         | Choice::Tf32Pipelined { .. }
         | Choice::NarrowF32 { .. }
+        | Choice::ThinF32 { .. }
         | Choice::CudaCores { .. } => unreachable!("these kernels are for f32"),
     };
     product::<T>(problem, &layout, plan, code, operands, end)
@@ -258,7 +259,7 @@ enum Code<T: 'static> {
     /// One that reads them through maps.
     Piped(&'static Kernel<kernels::pipelined::Args<T>>, [TensorMap; 2]),
     /// One of f32 that reads them as they are through maps, and by their addresses where sums are not finite.
-    Narrow(&'static Kernel<OfNarrow<T>>, [TensorMap; 2]),
+    NarrowF32(&'static Kernel<OfNarrowF32<T>>, [TensorMap; 2]),
     /// One that reads their parts through maps.
     Parted(&'static Kernel<PartedArgs<T>>, [OfParts; 2]),
     /// One that reads them rounded through maps.
@@ -298,7 +299,7 @@ type PartedArgs<T> = (
 );
 
 /// The arguments of `narrow_f32`.
-type OfNarrow<T> =
+type OfNarrowF32<T> =
     (TensorMap, TensorMap, Global<T>, Global<T>, Global<T>, Global<T>, GlobalMut<T>, GlobalMut<T>, Product);
 
 /// The arguments of `tf32_pipelined`.
@@ -325,7 +326,7 @@ impl<T: Element> Code<T> {
                     let args = (*map_a, *map_b, result, beside, b, bias, addend, aux, out, p);
                     device.launch(kernel, grid, args)
                 }
-                Code::Narrow(kernel, [map_a, map_b]) => {
+                Code::NarrowF32(kernel, [map_a, map_b]) => {
                     let (a, b, bias, addend, aux, out, p) = args;
                     device.launch(kernel, grid, (*map_a, *map_b, a, b, bias, addend, aux, out, p))
                 }

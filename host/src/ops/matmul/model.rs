@@ -16,6 +16,7 @@ use super::layout::{LINE, pitch};
 use super::plan::{Choice, Plan, Request, Side, Target};
 use super::tiles::{Alternate, Cluster, Pace, Part, Read, Stay, Tile};
 use crate::cuda::shared::blocks_that_fit;
+use crate::dtype::DType;
 
 /// Terms of a split are a multiple of every kernel's depth; this is that of the kernels for 16 bits and for parts.
 const DEPTH: usize = 64;
@@ -52,7 +53,10 @@ const REDUCE: f64 = 3.15;
 const REDUCE_PARTED: f64 = 2.4;
 /// To take an operand apart, and for each megabyte that is read and written: of lines that begin at multiples of 16 bytes, and of others.
 const PARTING: f64 = 0.4;
+/// On an H100; of the first it is memory's time.
 const PARTED_MEGABYTE: [f64; 2] = [0.42, 0.70];
+/// That GPU's [`Target::memory`].
+pub(super) const H100_MEMORY: f64 = 3352.0;
 /// To copy operands of 16-bit products on Hopper, one or both, and for each megabyte that is read and written.
 const COPY: f64 = 1.6;
 const COPIED: f64 = 0.302;
@@ -137,8 +141,8 @@ impl Tile {
         let sms = f64::from(target.sms);
         // Of one block, at its share of a multiprocessor's rate.
         let work = f64::from(self.rows) * f64::from(self.cols) * k_of_split.min(k) as f64 / self.rate / 1e3;
-        // Operands of f32 are along k, and stages of the bytes of those of 16 bits.
         let rounded = matches!(self.choice, Choice::Tf32Pipelined { .. });
+        // Stages are of lines along k, and of parts of 16 bits.
         let depth = if matches!(self.pace, Pace::Parted(_)) { DEPTH } else { LINE / dtype.size() };
         let (turns, rounds) = (k_of_split.min(k).div_ceil(depth) as f64, (blocks / sms).ceil());
         let applied = if request.gelu { GELU * f64::from(self.rows * self.cols) } else { 0.0 };
@@ -261,9 +265,11 @@ impl Tile {
             _ if side.copied => dtype.size(),
             _ => 0,
         };
+        let [aligned, ragged] = PARTED_MEGABYTE;
         let (copy, copied) = match self.pace {
             Pace::Waves | Pace::Reading(_) => (LAUNCH, [1e3 / MEMORY; 2]),
-            Pace::Parted(_) => (PARTING, PARTED_MEGABYTE),
+            Pace::Streaming(_) if dtype == DType::F32 => (LAUNCH, [1e3 / MEMORY; 2]),
+            Pace::Parted(_) => (PARTING, [aligned * H100_MEMORY / target.memory, ragged]),
             Pace::Staying(_) | Pace::Alternating(_) | Pace::Clusters(_) | Pace::Streaming(_) => {
                 (COPY, [COPIED; 2])
             }

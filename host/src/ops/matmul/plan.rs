@@ -7,13 +7,14 @@ use kernels_gpu::matmul::{self as kernels, activation};
 
 use super::layout::{LINE, Layout, begins, lines};
 use super::maps::mappable;
+use super::model::H100_MEMORY;
 use super::problem::Problem;
 use super::tiles::tiles;
 use crate::device::Device;
 use crate::dtype::DType;
 
 /// The GPU that a plan is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Target {
     /// Multiprocessors.
     pub sms: u32,
@@ -23,21 +24,28 @@ pub(crate) struct Target {
     pub warpgroups: bool,
     /// Tensor cores that multiply tf32 more than three times as fast as the others multiply f32.
     pub fast_tf32: bool,
+    /// Bytes in a nanosecond from memory, at most.
+    pub memory: f64,
 }
 
-/// What plans for the CPU are for.
-const HOPPER: Target = Target { sms: 132, shared_bytes: 228 << 10, warpgroups: true, fast_tf32: true };
+/// What plans for the CPU are for: an H100.
+const HOPPER: Target =
+    Target { sms: 132, shared_bytes: 228 << 10, warpgroups: true, fast_tf32: true, memory: H100_MEMORY };
 
 impl Target {
     /// The target of tensors on `device`.
     pub fn of(device: &Device) -> Target {
-        device.info().map_or(HOPPER, |info| Target {
+        let Some(info) = device.info() else { return HOPPER };
+        // Two transfers a clock.
+        let memory = f64::from(info.memory_clock_khz) * f64::from(info.memory_bus_bits) / 4e6;
+        Target {
             sms: info.sm_count,
             shared_bytes: info.max_shared_per_sm,
             warpgroups: info.arch == (9, 0),
             // GPUs for data centres; those for graphics have as much f32 as tf32.
             fast_tf32: info.arch.1 == 0 && info.arch.0 < 12,
-        })
+            memory: if memory > 0.0 { memory } else { HOPPER.memory },
+        }
     }
 }
 
@@ -173,6 +181,11 @@ pub enum Choice {
         /// The instance.
         index: usize,
     },
+    /// `thin_f32`.
+    ThinF32 {
+        /// The instance.
+        index: usize,
+    },
     /// `tf32_cores`, with tiles of this shape.
     Tf32Cores {
         /// Number in the table of shapes.
@@ -198,10 +211,16 @@ pub enum Choice {
 impl Choice {
     /// Whether the parts of k are the blocks of a cluster, which adds them up by itself.
     pub(super) fn is_clustered(self) -> bool {
-        matches!(self, Choice::Clustered { .. } | Choice::Loose { .. }) || self.stages().is_some()
+        matches!(
+            self,
+            Choice::Clustered { .. }
+                | Choice::Narrow { .. }
+                | Choice::NarrowF32 { .. }
+                | Choice::Loose { .. }
+        )
     }
 
-    /// Of kernels that have instances which differ in that.
+    /// Stages, of kernels whose instances of a tile differ in these.
     fn stages(self) -> Option<usize> {
         match self {
             Choice::Narrow { index } => {
@@ -378,7 +397,10 @@ impl Plan {
         let mut plans = Vec::new();
         for tile in tiles(request, target).into_iter().filter(|tile| tile.fits(target)) {
             let most = match tile.choice {
-                Choice::Thin { .. } | Choice::Turned { .. } | Choice::Alternating { .. } => 1,
+                Choice::Thin { .. }
+                | Choice::ThinF32 { .. }
+                | Choice::Turned { .. }
+                | Choice::Alternating { .. } => 1,
                 choice if choice.is_clustered() => kernels::CLUSTERED_MOST as usize,
                 Choice::Tf32Cores { .. } => (request.k / LEAST_TF32_TERMS).clamp(1, MOST_SPLITS),
                 _ => (request.k / LEAST_TERMS).clamp(1, MOST_SPLITS),
@@ -422,6 +444,7 @@ impl fmt::Display for Plan {
             Choice::Clustered { .. } => "clustered",
             Choice::Loose { .. } => "loose (rows of no whole 16 bytes)",
             Choice::Thin { .. } => "thin",
+            Choice::ThinF32 { .. } => "thin_f32 (three products)",
             Choice::Narrow { .. } => "narrow",
             Choice::NarrowF32 { index } => match kernels::narrow_f32::ALL[index].constant("PRODUCTS") {
                 1 => "narrow_f32 (rounded to tf32)",

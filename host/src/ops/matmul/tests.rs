@@ -1,6 +1,7 @@
 use super::launch::{Behind, run};
 use super::layout::{Layout, Lines, begins, lines, pitch};
 use super::maps::{self, mappable};
+use super::model::H100_MEMORY;
 use super::plan::{Choice, Plan, Request, Side, Target, Wanted, instance};
 use super::problem::{Epilogue, Factors, Problem};
 use crate::device::Device;
@@ -14,7 +15,8 @@ use cuda_std::{Float, bf16, f16};
 use kernels_gpu::matmul::{Matrix, activation, narrow, narrow_f32, tensor_cores, thin, thin_f32};
 use kernels_gpu::probe::{BOX, boxes};
 
-const TARGET: Target = Target { sms: 132, shared_bytes: 228 << 10, warpgroups: false, fast_tf32: true };
+const TARGET: Target =
+    Target { sms: 132, shared_bytes: 228 << 10, warpgroups: false, fast_tf32: true, memory: H100_MEMORY };
 const ALONG_K: Side = Side { along_k: true, copied: false };
 
 fn request([m, n, k]: [usize; 3], dtype: DType) -> Request {
@@ -122,10 +124,15 @@ fn few_rows_take_the_kernel_that_reads_b_once() {
     assert!(matches!(plan([17, 4096, 4096], DType::F16).choice, Choice::TensorCores { .. }));
     let of_f32 = [([1, 768, 768], 8), ([8, 512, 512], 4), ([1, 3072, 768], 3), ([1, 4096, 1024], 4)];
     for (shape, depth) in of_f32 {
-        let Choice::Thin { index } = plan(shape, DType::F32).choice else { panic!("{shape:?}") };
+        let Choice::ThinF32 { index } = plan(shape, DType::F32).choice else { panic!("{shape:?}") };
         assert_eq!(thin_f32::ALL[index].constant("DEPTH"), depth, "{shape:?}");
     }
-    assert!(matches!(plan([9, 4096, 4096], DType::F32).choice, Choice::Tf32Cores { .. }));
+    for shape in [[9, 4096, 4096], [1, 768, 767]] {
+        assert!(matches!(plan(shape, DType::F32).choice, Choice::Tf32Cores { .. }), "{shape:?}");
+    }
+    let graphics = Target { fast_tf32: false, ..TARGET };
+    let token = Plan::new(&request([1, 768, 768], DType::F32), graphics, None);
+    assert!(matches!(token.choice, Choice::CudaCores { .. }), "{token}");
     // It reads whole packs along k.
     assert!(matches!(plan([1, 4096, 4095], DType::F16).choice, Choice::TensorCores { .. }));
     let across = Request {
@@ -166,7 +173,7 @@ fn few_rows_take_narrow_tiles() {
     assert_eq!(of_f32([8, 50304, 768], false), ([3, 4, 7], 1));
     assert_eq!(of_f32([16, 14336, 4096], true), ([3, 8, 6], 1));
     // Three products of 32 rows take longer than memory.
-    assert_eq!(of_f32([24, 1024, 1024], false), ([3, 16, 5], 4));
+    assert_eq!(of_f32([24, 1024, 1024], false), ([3, 16, 8], 4));
     assert_eq!(of_f32([24, 4096, 4096], true).0[0], 1);
     let others = [[1, 4096, 4096], [16, 1024, 1024], [33, 4096, 4096], [16, 4096, 0]];
     let unmapped = Request { mappable: false, ..request([16, 4096, 4096], DType::BF16) };
@@ -335,6 +342,16 @@ fn f32_is_taken_apart_on_hopper() {
     assert_eq!(Plan::new(&wide, hopper, Some(Wanted::exactly(&whole))), whole);
     assert!(matches!(of(&request([1, 4096, 4096], DType::F32)).choice, Choice::NarrowF32 { .. }));
     assert!(matches!(of(&request([4096, 4096, 0], DType::F32)).choice, Choice::CudaCores { .. }));
+}
+
+/// Taking weights apart takes memory's time, of which an H200 needs two thirds.
+#[test]
+fn fast_memory_takes_more_numbers_apart() {
+    let tokens = request([128, 14_336, 4096], DType::F32);
+    let of = |memory| Plan::new(&tokens, Target { warpgroups: true, memory, ..TARGET }, None);
+    let [h100, h200] = [of(H100_MEMORY), of(4900.0)];
+    assert!(matches!(h100.choice, Choice::Tf32Cores { .. }), "{h100}");
+    assert!(matches!(h200.choice, Choice::Parted { .. }), "{h200}");
 }
 
 #[test]

@@ -178,8 +178,8 @@ const NARROW_F32: Stream = Stream {
     megabyte: 0.239,
     intake: 13.3,
 };
-/// What becomes of the last of three products for 16 rows and for 32, which tensor cores take longer for.
-const NARROW_F32_INTAKE: [f64; 2] = [26.1, 34.3];
+/// `intake` instead, where three products are of 16 rows and of 32, which take tensor cores longer than memory.
+const NARROW_F32_INTAKE: [f64; 2] = [26.1, 30.0];
 /// Those of the shapes of `tf32_pipelined`, fitted on an H100 to the times of 55 shapes in up to eight splits: the root of the mean square of the
 /// error is 10 %, and what is chosen takes 0.4 % longer than the fastest. Of ragged results those of `pipelined`.
 const TF32_PIPED: [Stay; 4] = [
@@ -210,7 +210,7 @@ pub(super) fn tiles(request: &Request, target: Target) -> Vec<Tile> {
             }
         });
         let on_tensor_cores = tf32_tiles(request, target).chain(parted_tiles(request, target));
-        let of_few = narrow_tiles(request, target).into_iter().chain(thin_tile(request, target));
+        let of_few = narrow_tiles(request, target).into_iter().chain(thin_f32_tile(request, target));
         let by_maps = tf32_piped_tiles(request, target).chain(of_few);
         return on_cores.chain(on_tensor_cores).chain(by_maps).collect();
     }
@@ -291,28 +291,16 @@ fn of_consumers<A>(
 /// Steps of `thin` of which more loads than three are in flight. With fewer some would be in vain, and with more, of over 8192 terms, three are faster.
 const STEPS: RangeInclusive<usize> = 4..=32;
 
-/// That of `thin`, for few rows along k, of whole packs.
+/// Steps of `thin` and `thin_f32` that a block takes, if rows are along k and of whole packs.
+fn thin_steps(request: &Request) -> Option<usize> {
+    let Request { k, dtype, sides, .. } = *request;
+    let serves = sides.iter().all(|side| side.along_k) && k.is_multiple_of(16 / dtype.size());
+    serves.then(|| (k * dtype.size()).div_ceil(kernels::THIN_STEP_BYTES as usize))
+}
+
+/// That of `thin`, for few rows.
 fn thin_tile(request: &Request, target: Target) -> Option<Tile> {
-    let along_k = request.sides.iter().all(|side| side.along_k);
-    let is_fast = request.dtype != DType::F32 || target.fast_tf32;
-    if !(is_fast && along_k && request.k.is_multiple_of(16 / request.dtype.size())) {
-        return None;
-    }
-    let steps = (request.k * request.dtype.size()).div_ceil(kernels::THIN_STEP_BYTES as usize);
-    if request.dtype == DType::F32 {
-        // Of blocks that are alone more loads are in flight than two of a multiprocessor have room for.
-        let are_alone =
-            request.n.div_ceil(kernels::THIN_COLS as usize) * request.batch <= target.sms as usize;
-        let depth = match steps {
-            5.. if are_alone => 8,
-            _ if steps.is_multiple_of(4) => 4,
-            _ => 3,
-        };
-        let mut instances = kernels::thin_f32::ALL.iter().enumerate();
-        let (index, kernel) = instances.find(|(_, kernel)| kernel.constant("DEPTH") == depth)?;
-        let serves = request.m <= kernels::THIN_ROWS as usize;
-        return serves.then(|| of_reading(index, [1, 1], kernel.bounds.min_blocks, THIN_F32));
-    }
+    let steps = thin_steps(request)?;
     let fragments = request.m.div_ceil(kernels::THIN_ROWS as usize).max(1);
     // Wide blocks where they fill nine tenths of their waves.
     let (blocks, sms) = (request.n.div_ceil(2 * kernels::THIN_COLS as usize), target.sms as usize);
@@ -329,13 +317,31 @@ fn thin_tile(request: &Request, target: Target) -> Option<Tile> {
     let mut instances = kernels::thin::kernels::<half::bf16>().iter().enumerate();
     let of = |kernel: &Kernel<_>| ["FRAGMENTS", "GROUPS", "DEPTH"].map(|name| kernel.constant(name));
     let (index, kernel) = instances.find(|(_, kernel)| of(kernel) == [fragments, groups, depth])?;
-    Some(of_reading(index, [fragments, groups], kernel.bounds.min_blocks, THIN[fragments - 1]))
+    let (resident, pace) = (kernel.bounds.min_blocks, THIN[fragments - 1]);
+    Some(of_reading(Choice::Thin { index }, [fragments, groups], resident, pace))
 }
 
-/// That of an instance of `thin` or `thin_f32`.
-fn of_reading(index: usize, [fragments, groups]: [usize; 2], resident: u32, pace: Read) -> Tile {
+/// That of `thin_f32`, for fewer.
+fn thin_f32_tile(request: &Request, target: Target) -> Option<Tile> {
+    if request.m > kernels::THIN_ROWS as usize || !target.fast_tf32 {
+        return None;
+    }
+    // Of blocks that are alone more loads are in flight than two of a multiprocessor have room for.
+    let are_alone = request.n.div_ceil(kernels::THIN_COLS as usize) * request.batch <= target.sms as usize;
+    let depth = match thin_steps(request)? {
+        5.. if are_alone => 8,
+        steps if steps.is_multiple_of(4) => 4,
+        _ => 3,
+    };
+    let mut instances = kernels::thin_f32::ALL.iter().enumerate();
+    let (index, kernel) = instances.find(|(_, kernel)| kernel.constant("DEPTH") == depth)?;
+    Some(of_reading(Choice::ThinF32 { index }, [1, 1], kernel.bounds.min_blocks, THIN_F32))
+}
+
+/// That of an instance of either.
+fn of_reading(choice: Choice, [fragments, groups]: [usize; 2], resident: u32, pace: Read) -> Tile {
     Tile {
-        choice: Choice::Thin { index },
+        choice,
         rows: kernels::THIN_ROWS * fragments as u32,
         cols: kernels::THIN_COLS * groups as u32,
         shared_bytes: 0,
