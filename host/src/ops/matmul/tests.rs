@@ -287,7 +287,7 @@ fn f32_takes_tensor_cores_where_they_are_faster() {
     let one = of(&Request { tf32: true, ..wide }, TARGET);
     assert!(one.to_string().starts_with("tf32_cores (rounded to tf32) 128x128"), "{one}");
     assert!(one.microseconds < 0.6 * three.microseconds);
-    // A few tokens: three products of their own tiles before one product of larger ones.
+    // A few tokens: three products in small tiles before one in large ones.
     for tf32 in [false, true] {
         let tokens = of(&Request { tf32, ..request([16, 4096, 4096], DType::F32) }, TARGET);
         assert_eq!(tokens.tile, [16, 64], "{tokens}");
