@@ -119,7 +119,7 @@ impl OfPacks for f32 {
     ],
 )]
 #[allow(clippy::too_many_arguments)]
-pub unsafe fn thin<T: OfPacks + Half, const FRAGMENTS: usize, const GROUPS: usize, const DEPTH: usize>(
+pub unsafe fn thin<T: OfPacks, const FRAGMENTS: usize, const GROUPS: usize, const DEPTH: usize>(
     a: Global<T>,
     b: Global<T>,
     bias: Global<T>,

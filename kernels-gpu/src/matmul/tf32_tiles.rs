@@ -15,9 +15,8 @@
 use super::Product;
 use super::finish::{Finish, Tensors};
 use super::half_tiles::wait_for_oldest;
-use super::tf32_parts::{Again, high, low, nearest};
+use super::tf32_parts::{Again, are_finite, high, low, nearest};
 use super::tf32_side::{F32Side, elements};
-use cuda_std::float::fma;
 use cuda_std::matrix::multiply_tf32;
 use cuda_std::prelude::*;
 
@@ -263,20 +262,17 @@ pub unsafe fn tf32_cores<
         let shared = Shared::<f32>::dynamic(0, rows * pitch);
         let (row, col) = (warp::lane_id() / 4, warp::lane_id() % 4 * 2);
         let corner = (warp_row + row) * pitch + warp_col + col;
-        // 0, or NaN where a sum is not finite.
-        let mut finite = 0.0;
+        let mut finite = true;
         for i in 0..MI {
             for j in 0..NI {
-                for number in 0..4 {
-                    finite = fma(sums[i][j][number], 0.0, finite);
-                }
+                finite &= are_finite(&sums[i][j]);
                 let at = corner + (i * 16) as u32 * pitch + (j * 8) as u32;
                 let [a, b, c, d] = sums[i][j].map(f32::to_bits);
                 shared.set_8(at, [a, b]);
                 shared.set_8(at + 8 * pitch, [c, d]);
             }
         }
-        if thread::sync_threads_or(PRODUCTS == 3 && finite != 0.0) {
+        if thread::sync_threads_or(PRODUCTS == 3 && !finite) {
             let again = Again { a, b, p: &p, terms: (k, end) };
             let mut index = thread::thread_idx_x();
             while index < rows * cols {
