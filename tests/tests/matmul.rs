@@ -237,6 +237,71 @@ on_each_device! {
         Ok(())
     }
 
+    /// Few columns of many rows, as heads of classifiers have them, and few rows, in all four orders: by each kernel of few rows, whose rows are the result's
+    /// columns then, in parts of very long sums, with something beside the sums, in batches.
+    fn few_columns_are_right(device: &Device) -> Result<()> {
+        let mut random = Random::new(94);
+        let shapes = [
+            (40, 1, 1048), (72, 2, 136), (130, 8, 200), (100, 13, 72), (80, 17, 264), (33, 30, 520), (5, 3, 9000), (1, 70, 264),
+            (9, 72, 136), (20, 136, 96), (16, 15, 6000),
+            (1100, 4, 16), (300, 16, 48), (7, 260, 8), (12, 70, 200),
+        ];
+        let has_warpgroups = device.info().is_none_or(|info| info.arch == (9, 0));
+        for dtype in DTYPES {
+            let (mut by_columns, mut across, mut parts) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+            for (turn, (m, n, k)) in shapes.into_iter().enumerate() {
+                for order in 0..4 {
+                    // Under the checker, every other order.
+                    if !device.is_cuda() && (turn + order) % 2 != 0 {
+                        continue;
+                    }
+                    let (transpose_a, transpose_b) = (order & 1 == 1, order & 2 == 0);
+                    let a = matrix(device, dtype, [m, k], transpose_a, &mut random)?;
+                    let b = matrix(device, dtype, [k, n], transpose_b, &mut random)?;
+                    let shape = [m, n];
+                    let c = uniform(device, dtype, &shape[1 - turn % 2..], &mut random)?;
+                    let parameters =
+                        Matmul { transpose_a, transpose_b, alpha: 0.75, beta: -1.5, c: Some(&c), ..Default::default() };
+                    check(&a, &b, &parameters, "few columns")?;
+                    let few = |plan: &Plan| {
+                        matches!(
+                            plan.choice,
+                            Choice::Thin { .. }
+                                | Choice::ThinF32 { .. }
+                                | Choice::Short { .. }
+                                | Choice::Narrow { .. }
+                                | Choice::NarrowF32 { .. }
+                        )
+                    };
+                    for plan in check_each(&a, &b, &parameters, few)? {
+                        assert_eq!(plan.by_columns, n < m, "{plan}");
+                        let name = format!("{:?}", plan.choice);
+                        if plan.by_columns {
+                            by_columns.insert(name.clone());
+                        }
+                        if !plan.sides[1].along_k {
+                            across.insert(name.clone());
+                        }
+                        if plan.splits > 1 && !plan.is_clustered() {
+                            parts.insert(name);
+                        }
+                    }
+                }
+            }
+            // Tiles of 8, 16 and 32 rows with two depths each, of f32 one of 32 and across k one of 16; and what reads operands by itself.
+            let [all, of_across] = if dtype == DType::F32 { [5, 4] } else { [6, 6] };
+            let of_columns = by_columns.len() > all + 6;
+            assert!(!has_warpgroups || of_columns && across.len() == of_across, "{by_columns:?}, {across:?}");
+            assert!(!has_warpgroups || !parts.is_empty(), "{dtype}");
+            let mut of = |shape: &[usize]| uniform(device, dtype, shape, &mut random);
+            let (a, b) = (of(&[2, 3, 40, 136])?, of(&[3, 5, 136])?);
+            let parameters = Matmul { transpose_b: true, ..Default::default() };
+            let plans = check_each(&a, &b, &parameters, |plan| plan.by_columns)?;
+            assert!(!has_warpgroups || plans.len() > 1, "{plans:?}");
+        }
+        Ok(())
+    }
+
     /// Few tiles of many terms are split along k, with every epilogue behind the last part.
     fn splits_are_added_up(device: &Device) -> Result<()> {
         let mut random = Random::new(92);

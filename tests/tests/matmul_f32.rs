@@ -186,6 +186,18 @@ on_each_device! {
                 let few = ["narrow_f32", "thin_f32"].into_iter().find(|name| plan.starts_with(name));
                 serving.extend(few.map(|name| (name, m, plan.contains("parts"))));
             }
+            // The same turned, with a along its rows: few columns.
+            let parameters = Matmul { transpose_b: true, ..Default::default() };
+            let turned = Matmul { transpose_a: true, transpose_b: false, ..parameters };
+            let (a, b) = (b.transpose(0, 1)?, a.transpose(0, 1)?);
+            for (plan, got) in by_each_kernel(&ops::contiguous(&a)?, &ops::contiguous(&b)?, &turned)? {
+                for (i, &got) in got.iter().enumerate() {
+                    let want = f64::from(want[i % m * n + i / m] as f32);
+                    let same = got == want || got.is_nan() && want.is_nan();
+                    let close = (got - want).abs() <= 2f64.powi(-18) * (1.0 + want.abs());
+                    assert!(same || close && want.is_finite(), "{plan}: {got} for {want} at {}, {}", i / m, i % m);
+                }
+            }
         }
         let has_warpgroups = device.info().is_none_or(|info| info.arch == (9, 0));
         let wanted = [("narrow_f32", 30, false), ("narrow_f32", 14, false), ("narrow_f32", 8, true), ("thin_f32", 7, false)];

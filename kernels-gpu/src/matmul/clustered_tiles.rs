@@ -90,9 +90,10 @@ pub(super) unsafe fn run<
         };
         let (place, k, turns) = part_of::<T>(p);
         let (first_row, first_col) = (place.tile_row * rows, place.tile_col * cols);
-        let share = share_of(rows, first_row, p);
+        let (m, n) = if const { TURNED } { p.extents_of_few() } else { (p.epilogue.m, p.epilogue.n) };
+        let share = share_of(rows, first_row, m);
         let room = Room::<STAGES, A_K, B_K>::new(rows, cols, p, share, [1, warps], prefetch);
-        room.part_b.ask(p.asks != 0, b, p.b, (first_col, p.epilogue.n), p.terms(cluster::rank()), place);
+        room.part_b.ask(p.asks != 0, b, p.b, (first_col, n), p.terms(cluster::rank()), place);
         begin();
         if warp::warp_id() >= warps {
             if thread::thread_idx_x() == warps * 32 {
@@ -103,6 +104,6 @@ pub(super) unsafe fn run<
             room.multiply::<T, SUMS, TURNED>(turns);
         }
         let finish = Finish::new(tensors, &p.epilogue, place);
-        room.finish::<T, SUMS>(finish, (first_row, first_col), (warps + WARPS) * 32);
+        room.finish::<T, SUMS, TURNED>(finish, (first_row, first_col), (warps + WARPS) * 32);
     }
 }

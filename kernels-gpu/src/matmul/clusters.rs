@@ -12,8 +12,8 @@
 //! | kernel | operands | fetched by |
 //! | --- | --- | --- |
 //! | [`clustered()`](fn@super::clustered) | as [`pipelined()`](fn@super::pipelined) | the accelerator |
-//! | [`narrow()`](fn@super::narrow) | along k; a consumer multiplies columns by all rows | the accelerator |
-//! | [`narrow_f32()`](fn@super::narrow_f32) | f32 along k; two warpgroups multiply half of the terms each, by `mma.sync`, and one warp fills stages | the accelerator |
+//! | [`narrow()`](fn@super::narrow) | a along k; a consumer multiplies columns by all rows | the accelerator |
+//! | [`narrow_f32()`](fn@super::narrow_f32) | f32, a along k; two warpgroups multiply half of the terms each, by `mma.sync`, and one warp fills stages | the accelerator |
 //! | [`loose()`](fn@super::loose) | terms or lines are neighbours in memory, at any alignment | threads, four bytes or twice two at a time |
 //!
 //! Launch: 1-D grid of a cluster for each of the total of [`Blocks`](super::Blocks), of which the cluster's blocks are the splits: 1, 2, 4 or 8;
@@ -21,7 +21,7 @@
 
 use super::Product;
 use super::finish::{Finish, PACK};
-use super::part::{LINE_BYTES, Part, multiply};
+use super::part::{LINE_BYTES, Part, depth_of, multiply};
 use super::piped_tiles::PIPELINED_ROWS as ROWS;
 use super::place::Place;
 use crate::inbox::Inbox;
@@ -301,12 +301,53 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
         sums
     }
 
+    /// [`Self::finish`] of so many rows that are columns of the result, of which a row's neighbours go to neighbouring threads.
+    ///
+    /// # Safety
+    /// As [`Self::finish`]; all parts are there.
+    #[inline(always)]
+    unsafe fn finish_columns<T: Float>(
+        self,
+        finish: Finish<T>,
+        share: u32,
+        (first_row, first_col): (u32, u32),
+        (thread, threads): (u32, u32),
+    ) {
+        let (rows, cols, per_pack) = (self.part_a.width, self.part_b.width, T::PER_PACK as u32);
+        // A pack of the result is of neighbouring rows here.
+        let packed = finish.is_packed() && share.is_multiple_of(per_pack);
+        let (of_column, times) = if packed { (rows / per_pack, per_pack) } else { (rows, 1) };
+        let mut next = thread;
+        while next < of_column * cols {
+            let (row, col) = (next % of_column * times, next / of_column);
+            let (down, across) = (first_col + col, first_row + row);
+            // SAFETY: within the sums, and the result; the rest is the caller's contract.
+            unsafe {
+                if row < share && packed {
+                    let each = |i: u32| self.each([self.own((row + i, col))])[0];
+                    let all = || {
+                        let mut sums = [0.0; PACK];
+                        for i in 0..T::PER_PACK {
+                            sums[i] = each(i as u32);
+                        }
+                        sums
+                    };
+                    finish.pack(down, across, all, |i| (down, across + i), each);
+                } else if row < share && finish.is_within(down, across) {
+                    let [sum] = self.each([self.own((row, col))]);
+                    finish.one_of_few((across, down), sum);
+                }
+            }
+            next += threads;
+        }
+    }
+
     /// Adds up the block's share of rows, in the order of the parts, and finishes them.
     ///
     /// # Safety
     /// All threads of all blocks of the cluster call, of which the first `threads` do it. The rest is as [`Finish::pack`].
     #[inline(always)]
-    pub unsafe fn finish<T: Float, const SUMS: usize>(
+    pub unsafe fn finish<T: Float, const SUMS: usize, const TURNED: bool>(
         self,
         finish: Finish<T>,
         (first_row, first_col): (u32, u32),
@@ -326,7 +367,9 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
                 // What others sent has come, so that they may end.
                 cluster::arrive_relaxed();
             }
-            if finish.is_packed() {
+            if const { TURNED } && finish.is_by_columns() {
+                self.finish_columns(finish, share, (first_row, first_col), (thread, threads));
+            } else if finish.is_packed() {
                 let (mut row, col) = (thread / packs, thread % packs * per_pack);
                 while row < share {
                     let at = row * pitch + col;
@@ -357,18 +400,12 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
     }
 }
 
-/// Rows that each block of the cluster finishes, of the tile of `rows` from `first_row` on, as far as the result has them.
+/// Rows that each block of the cluster finishes, of the tile of `rows` from `first_row` on, as far as there are any of all `m`.
 #[inline(always)]
-pub(super) fn share_of(rows: u32, first_row: u32, p: &Product) -> u32 {
-    let (left, size) = (p.epilogue.m - first_row, cluster::size());
+pub(super) fn share_of(rows: u32, first_row: u32, m: u32) -> u32 {
+    let (left, size) = (m - first_row, cluster::size());
     // Sizes are powers of two.
     ((if left < rows { left } else { rows }) + size - 1) >> size.trailing_zeros()
-}
-
-/// Terms of a stage.
-#[inline(always)]
-const fn depth_of<T>() -> u32 {
-    LINE_BYTES / size_of::<T>() as u32
 }
 
 /// The block's tile and its part of the terms, from where on and how many stages.

@@ -39,6 +39,8 @@ pub mod flag {
     /// With [`STORED`]: a result in 16 bits has no map, and leaves by threads. It is one by heads, of which boxes would be of several
     /// sequences or heads, and which has whole packs; or one whose rows begin anywhere.
     pub const SCATTERED: u32 = 256;
+    /// Rows of tiles are columns of the result, which are few, and columns of tiles its rows; operands have changed places. In kernels of few rows alone.
+    pub const BY_COLUMNS: u32 = 512;
 }
 
 /// The parameters.

@@ -15,13 +15,15 @@
 //!
 //! f32 takes more registers for its parts: blocks of two for a multiprocessor have three or four steps' loads in flight, those that are alone eight.
 //!
-//! Launch: 1-D grid of [`Blocks`](super::Blocks) with a column of tiles of `GROUPS`·[`THIN_COLS`] columns for each block. It may be early.
+//! Launch: 1-D grid of [`Blocks`](super::Blocks) with a column of tiles of `GROUPS`·[`THIN_COLS`] columns for each block, of one part of k. It may be early.
+//!
+//! Of few columns and many rows operands change places: what is read once is a then, and rows of tiles are columns of the result.
 //!
 //! Floor: b once at the copy rate.
 
 use super::Product;
 use super::finish::{Finish, Tensors};
-use super::tf32_parts::{Again, add_three};
+use super::tf32_parts::{Again, add_three, are_finite};
 use cuda_std::dependent;
 use cuda_std::prelude::*;
 
@@ -32,7 +34,7 @@ pub const THIN_ROWS: u32 = 8;
 /// Warps of a block.
 const WARPS: u32 = 8;
 /// Lanes that have packs of a row, one each, in a warp's step.
-const LANES: u32 = 4;
+pub(super) const LANES: u32 = 4;
 /// Bytes of a row in a step of all warps of a block.
 pub const THIN_STEP_BYTES: u32 = WARPS * LANES * 16;
 /// Bytes of a line of L2.
@@ -50,14 +52,26 @@ pub trait OfPacks: Float {
     #[track_caller]
     fn add_products(sums: [f32; 4], of_b: [Pack; 2], of_a: Pack) -> [f32; 4];
 
-    /// The sum of a row and a column, of which the tensor cores give `sum`.
+    /// The sum of so many terms of a row and a column, of which the tensor cores give `sum`.
     ///
     /// # Safety
     /// The operands have the matrices of `p`, which have them.
     #[inline(always)]
     #[track_caller]
-    unsafe fn mended(sum: f32, _of: [Global<Self>; 2], _p: &Product, _place: (u32, u32)) -> f32 {
+    unsafe fn mended(
+        sum: f32,
+        _of: [Global<Self>; 2],
+        _p: &Product,
+        _terms: (u32, u32),
+        _place: (u32, u32),
+    ) -> f32 {
         sum
+    }
+
+    /// Whether some of the sums are to be mended.
+    #[inline(always)]
+    fn want_mending<const N: usize>(_sums: &[f32; N]) -> bool {
+        false
     }
 }
 
@@ -95,9 +109,20 @@ impl OfPacks for f32 {
 
     #[inline(always)]
     #[track_caller]
-    unsafe fn mended(sum: f32, [a, b]: [Global<f32>; 2], p: &Product, place: (u32, u32)) -> f32 {
+    unsafe fn mended(
+        sum: f32,
+        [a, b]: [Global<f32>; 2],
+        p: &Product,
+        terms: (u32, u32),
+        place: (u32, u32),
+    ) -> f32 {
         // SAFETY: the caller's contract.
-        unsafe { Again { a, b, p, terms: (0, p.k) }.mended(sum, place) }
+        unsafe { Again { a, b, p, terms }.mended(sum, place) }
+    }
+
+    #[inline(always)]
+    fn want_mending<const N: usize>(sums: &[f32; N]) -> bool {
+        !are_finite(sums)
     }
 }
 
@@ -173,7 +198,7 @@ unsafe fn run<T: OfPacks, const FRAGMENTS: usize, const GROUPS: usize, const DEP
     let (row, turn) = (lane / 4, lane % 4);
     let cols = GROUPS as u32 * THIN_COLS;
     let first_col = place.tile_col * cols;
-    let (m, n, k) = (p.epilogue.m, p.epilogue.n, p.k);
+    let ((m, n), (first_term, k)) = (p.extents_of_few(), p.terms(place.split));
     let mut sums = [[[0.0f32; 4]; FRAGMENTS]; GROUPS];
     // SAFETY: the caller's contract; rows are below their number and packs within a row by the predicates.
     unsafe {
@@ -182,7 +207,7 @@ unsafe fn run<T: OfPacks, const FRAGMENTS: usize, const GROUPS: usize, const DEP
         let (lines, of_thread) = (const { lines_ahead(GROUPS) }, WARPS * 32 / cols);
         for i in 0..lines.div_ceil(of_thread) {
             let line = first_line + i * of_thread;
-            let term = line * (LINE / size_of::<T>() as u32);
+            let term = first_term + line * (LINE / size_of::<T>() as u32);
             let exists = line < lines && col < n && term < k;
             b.prefetch_if(exists, (col as i64 * p.b.row + term as i64) as usize);
         }
@@ -192,7 +217,7 @@ unsafe fn run<T: OfPacks, const FRAGMENTS: usize, const GROUPS: usize, const DEP
             of.get_pack_if(row < rows && term < k, at as usize, 0)
         };
         let terms = LANES * T::PER_PACK as u32;
-        let mut term = warp * terms + turn * T::PER_PACK as u32;
+        let mut term = first_term + warp * terms + turn * T::PER_PACK as u32;
         while term < k + turn * T::PER_PACK as u32 {
             let mut of_b = [[[[0; 4]; 2]; GROUPS]; DEPTH];
             let mut of_a = [[[0; 4]; FRAGMENTS]; DEPTH];
@@ -240,15 +265,21 @@ unsafe fn run<T: OfPacks, const FRAGMENTS: usize, const GROUPS: usize, const DEP
         }
         thread::sync_threads();
         let finish = Finish::new(tensors, &p.epilogue, place);
-        let (mut down, across) = (thread::thread_idx_x() / cols, thread::thread_idx_x() % cols);
-        while down < m && first_col + across < n {
-            let mut total = 0.0;
-            for warp in 0..WARPS {
-                total += of_warps.get(slot(warp, down, across));
+        // Neighbours in the result by neighbouring threads.
+        let by_columns = finish.is_by_columns();
+        let mut next = thread::thread_idx_x();
+        while next < rows * cols {
+            let (down, across) =
+                if by_columns { (next % rows, next / rows) } else { (next / cols, next % cols) };
+            if down < m && first_col + across < n {
+                let mut total = 0.0;
+                for warp in 0..WARPS {
+                    total += of_warps.get(slot(warp, down, across));
+                }
+                let place = (down, first_col + across);
+                finish.one_of_few(place, T::mended(total, [a, b], p, (first_term, k), place));
             }
-            let total = T::mended(total, [a, b], p, (down, first_col + across));
-            finish.one(down, first_col + across, total);
-            down += thread::block_dim_x() / cols;
+            next += WARPS * 32;
         }
     }
 }

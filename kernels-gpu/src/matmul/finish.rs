@@ -252,6 +252,23 @@ impl<T: Float> Finish<T> {
         }
     }
 
+    /// Whether rows of tiles are columns of the result.
+    #[inline(always)]
+    pub fn is_by_columns(&self) -> bool {
+        self.has(flag::BY_COLUMNS)
+    }
+
+    /// [`Self::one`] of a row and column of tiles of few rows.
+    ///
+    /// # Safety
+    /// As [`Self::one`].
+    #[inline(always)]
+    pub unsafe fn one_of_few(&self, (row, col): (u32, u32), sum: f32) {
+        let (row, col) = if self.is_by_columns() { (col, row) } else { (row, col) };
+        // SAFETY: the caller's contract.
+        unsafe { self.one(row, col, sum) }
+    }
+
     /// Finishes `N` sums of column `col`, of every `step`-th row from `row` on, as far as they are before row `end` and within the
     /// result: several at once, so that their loads are under way together.
     ///

@@ -133,7 +133,7 @@ pub unsafe fn loose<
         }
         let (place, k, turns) = part_of::<T>(&p);
         let (first_row, first_col) = (place.tile_row * ROWS, place.tile_col * cols);
-        let (share, warps) = (share_of(ROWS, first_row, &p), [FETCHERS, WARPS]);
+        let (share, warps) = (share_of(ROWS, first_row, p.epilogue.m), [FETCHERS, WARPS]);
         let room = Room::<STAGES, A_K, B_K>::new(ROWS, cols, &p, share, warps, || ());
         begin();
         if warp::warp_id() >= WARPS {
@@ -166,6 +166,6 @@ pub unsafe fn loose<
             room.multiply::<T, SUMS, false>(turns);
         }
         let finish = Finish::new(Tensors { bias, addend, aux, out }, &p.epilogue, place);
-        room.finish::<T, SUMS>(finish, (first_row, first_col), (WARPS + FETCHERS) * 32);
+        room.finish::<T, SUMS, false>(finish, (first_row, first_col), (WARPS + FETCHERS) * 32);
     }
 }

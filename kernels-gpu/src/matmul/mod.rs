@@ -12,10 +12,11 @@
 //! | [`alternating()`](fn@alternating) | the same | several tiles a multiprocessor, on Hopper: one is finished while the next is multiplied |
 //! | [`clustered()`](fn@clustered) | the same | few tiles, on Hopper: in small ones, and clusters share out k |
 //! | [`loose()`](fn@loose) | 16-bit, any alignment | few tiles of what would be copied first |
-//! | [`narrow()`](fn@narrow) | 16-bit, rows along k, m ≤ 32 | decoding, on Hopper |
+//! | [`narrow()`](fn@narrow) | 16-bit, a's rows along k, m ≤ 32 | decoding, on Hopper |
 //! | [`thin()`](fn@thin) | 16-bit, rows along k, m ≤ 16 | decoding: b is read once, 16 bytes at a time |
 //! | [`thin_f32()`](fn@thin_f32) | f32, rows along k, m ≤ 8 | the same in f32, in three products of tf32 |
-//! | [`narrow_f32()`](fn@narrow_f32) | f32, rows along k, m ≤ 32 | the same on Hopper; of more than 16 rows rounded to tf32 if asked |
+//! | [`narrow_f32()`](fn@narrow_f32) | f32, a's rows along k, m ≤ 32 | the same on Hopper; of more than 16 rows rounded to tf32 if asked |
+//! | [`short()`](fn@short) | all types, rows along k, m ≤ 16 | few terms: a warp multiplies columns by itself |
 //! | [`tf32_cores()`](fn@tf32_cores) | f32, rows along k or across it | f32 in three products of tf32, or rounded to it if asked |
 //! | [`parted()`](fn@parted) | f32 in parts of f16, which [`part_rows()`](fn@part_rows) and [`part_columns()`](fn@part_columns) make | the same on Hopper, where it is not small |
 //! | [`tf32_pipelined()`](fn@tf32_pipelined) | f32, rows along k | f32 rounded to tf32, if asked, on Hopper |
@@ -23,6 +24,8 @@
 //! | [`reduce()`](fn@reduce) | f32 partial sums | adding up the splits of k, in their order |
 //! | [`repack()`](fn@repack) | any strides | rows that do not start at multiples of 16 bytes; of f32, that are not whole packs either |
 //! | [`behind()`](fn@behind) | contiguous | the gradients of the activation and of the bias |
+//!
+//! Kernels of few rows serve few columns, too: operands change places then, and rows of their tiles are [columns of the result](flag::BY_COLUMNS).
 //!
 //! Tiles are dealt out in bands of [`BAND`] rows of tiles, column by column, so that the blocks that run at a time
 //! share operands in L2. A product of few tiles is split along k: blocks write partial sums, in f32, and
@@ -56,6 +59,8 @@ mod f32_tiles;
 mod feed;
 #[cfg(feature = "matmul")]
 mod few_rows;
+#[cfg(feature = "matmul")]
+mod few_terms;
 mod finish;
 #[cfg(feature = "matmul")]
 mod half_tiles;
@@ -119,6 +124,8 @@ pub use f32_tiles::*;
 #[cfg(feature = "matmul")]
 pub use few_rows::*;
 #[cfg(feature = "matmul")]
+pub use few_terms::*;
+#[cfg(feature = "matmul")]
 pub use half_tiles::*;
 #[cfg(feature = "matmul_hopper")]
 pub use loose_tiles::*;
@@ -127,7 +134,7 @@ pub use narrow_f32_tiles::*;
 #[cfg(feature = "matmul_hopper")]
 pub use narrow_tiles::*;
 #[cfg(feature = "matmul_hopper")]
-pub use part::{PIPELINED_DEPTH, PIPELINED_LINES, TF32_DEPTH};
+pub use part::{PIPELINED_DEPTH, PIPELINED_LINES, TF32_DEPTH, TF32_LINES};
 #[cfg(feature = "matmul_hopper")]
 pub use parted_tiles::*;
 #[cfg(feature = "matmul_hopper")]
@@ -202,6 +209,14 @@ impl Product {
         steps as u32 | (steps >> 32) as u32 | self.blocks.total | self.k | flags | m == 0
     }
 
+    /// Rows and columns that tiles are of, in kernels of few rows: the result's or, [by columns](flag::BY_COLUMNS), those of the result turned.
+    #[cfg(any(feature = "matmul", feature = "matmul_hopper"))]
+    #[inline(always)]
+    fn extents_of_few(&self) -> (u32, u32) {
+        let Epilogue { m, n, flags, .. } = self.epilogue;
+        if flags & flag::BY_COLUMNS != 0 { (n, m) } else { (m, n) }
+    }
+
     /// Where the terms of a split begin and end.
     #[inline(always)]
     fn terms(&self, split: u32) -> (u32, u32) {
@@ -227,6 +242,8 @@ mod expectations {
         "tensor_cores_f16_2_4_2_2_4_3_1_1 ==32 mma.sync.aligned.m16n8k16",
         "thin_bf16_1_1_8 ==16 mma.sync.aligned.m16n8k16",
         "thin_f32_8 ==48 mma.sync.aligned.m16n8k8",
+        "short_bf16_1_2_2 ==8 mma.sync.aligned.m16n8k16",
+        "short_f32_2_1_2 ==24 mma.sync.aligned.m16n8k8",
         "tf32_cores_3_2_8_2_2_3_1_1 ==48 mma.sync.aligned.m16n8k8",
         "tf32_cores_3_2_4_2_2_3_0_0 ==24 mma.sync.aligned.m16n8k8",
         "tf32_cores_1_4_8_2_2_3_1_1 ==32 mma.sync.aligned.m16n8k8"
@@ -272,17 +289,19 @@ mod expectations_of_pipelines {
         "clustered_bf16_1_32_6_1_1 ==2 barrier.cluster.wait.aligned",
         "clustered_bf16_1_32_6_1_1 ==4 bar.sync",
         "clustered_bf16_1_32_6_1_1 ==1 cp.async.bulk.shared::cluster.shared::cta",
-        "narrow_bf16_8_10 ==8 wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16",
-        "narrow_f16_4_7 ==8 wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16",
-        "narrow_f16_16_9 ==8 wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16",
-        "narrow_bf16_8_10 ==2 cp.async.bulk.tensor.4d.shared::cluster",
-        "narrow_f32_3_4_11 ==6 mma.sync.aligned.m16n8k8",
-        "narrow_f32_3_4_11 ==3 ldmatrix.sync.aligned.m8n8.x4",
-        "narrow_f32_3_4_11 ==6 bar.sync",
-        "narrow_f32_3_4_11 ==1 cp.async.bulk.shared::cluster.shared::cta",
-        "narrow_f32_3_16_8 ==24 mma.sync.aligned.m16n8k8",
-        "narrow_f32_3_16_8 ==6 bar.sync",
-        "narrow_f32_1_16_8 ==8 mma.sync.aligned.m16n8k8",
+        "narrow_bf16_8_10_1 ==8 wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16",
+        "narrow_f16_4_7_1 ==8 wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16",
+        "narrow_f16_16_9_1 ==8 wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16",
+        "narrow_bf16_8_10_1 ==2 cp.async.bulk.tensor.4d.shared::cluster",
+        "narrow_f32_3_4_11_1 ==6 mma.sync.aligned.m16n8k8",
+        "narrow_f32_3_4_11_1 ==3 ldmatrix.sync.aligned.m8n8.x4",
+        "narrow_f32_3_4_11_1 ==6 bar.sync",
+        "narrow_f32_3_4_11_1 ==1 cp.async.bulk.shared::cluster.shared::cta",
+        "narrow_f32_3_4_11_0 ==1 ldmatrix.sync.aligned.m8n8.x4",
+        "narrow_f32_3_4_11_0 ==3 cp.async.bulk.tensor.4d.shared::cluster",
+        "narrow_f32_3_16_8_1 ==24 mma.sync.aligned.m16n8k8",
+        "narrow_f32_3_16_8_1 ==6 bar.sync",
+        "narrow_f32_1_16_8_1 ==8 mma.sync.aligned.m16n8k8",
         "loose_bf16_32_5_1_1 ==2 barrier.cluster.arrive.relaxed",
         "loose_bf16_32_5_1_1 ==2 barrier.cluster.wait.aligned",
         "loose_bf16_32_5_1_1 ==4 bar.sync",

@@ -25,6 +25,8 @@ const ROWS: u32 = 8;
 const READERS: u32 = 2 * WARPS;
 /// The barrier of all of these; that of the first half's is [`Room::put`]'s.
 const ALL: u32 = 2;
+/// Elements of a pack.
+const PER_PACK: u32 = 4;
 /// Packs of a half of a line: of two steps of the tensor cores, of which `ldmatrix` loads a fragment of a at once.
 const PACKS: u32 = 4;
 
@@ -44,14 +46,24 @@ impl<const PRODUCTS: usize, const SUMS: usize> HalfStage<PRODUCTS, SUMS> {
     /// All lanes call; the tiles have come.
     #[inline(always)]
     #[track_caller]
-    unsafe fn load(tile_a: Tile<f32>, tile_b: Tile<f32>, col: u32, pack: u32) -> Self {
+    unsafe fn load<const B_K: usize>(tile_a: Tile<f32>, tile_b: Tile<f32>, col: u32, pack: u32) -> Self {
         let lane = warp::lane_id();
         let mut half = HalfStage { of_b: [[0; 4]; 2], of_a: [0; SUMS] };
         // SAFETY: within the tiles. Lane 8·i + r names row r of matrix i.
         unsafe {
             for step in 0..2 {
-                let place = tile_b.place(col + lane % COLS, pack + step as u32 * 2 + lane / COLS);
-                half.of_b[step] = tile_b.load_matrices::<false>(place);
+                let pack = pack + step as u32 * 2;
+                if const { B_K == 1 } {
+                    let place = tile_b.place(col + lane % COLS, pack + lane / COLS);
+                    half.of_b[step] = tile_b.load_matrices::<false>(place);
+                } else {
+                    for i in 0..4 {
+                        let (col, term) =
+                            (col + lane / 4 + i % 2 * ROWS, (pack + i / 2) * PER_PACK + lane % 4);
+                        let place = tile_b.place(term, col / PER_PACK) + col % PER_PACK;
+                        half.of_b[step][i as usize] = tile_b.shared().get(place).to_bits();
+                    }
+                }
             }
             for first in (0..SUMS).step_by(4) {
                 let row = first as u32 / 4 * ROWS + lane % ROWS;
@@ -94,8 +106,8 @@ impl<const PRODUCTS: usize, const SUMS: usize> HalfStage<PRODUCTS, SUMS> {
 /// # Safety
 /// As [`Room::multiply`]; `again` has the operands, of which rows and columns of the tile begin at `first`.
 #[inline(always)]
-unsafe fn multiply<const PRODUCTS: usize, const SUMS: usize, const STAGES: usize>(
-    room: Room<STAGES, 1, 1>,
+unsafe fn multiply<const PRODUCTS: usize, const SUMS: usize, const STAGES: usize, const B_K: usize>(
+    room: Room<STAGES, 1, B_K>,
     turns: u32,
     again: Again,
     first: (u32, u32),
@@ -117,7 +129,7 @@ unsafe fn multiply<const PRODUCTS: usize, const SUMS: usize, const STAGES: usize
         while done < turns {
             room.ring.full(turn.stage()).wait(turn.parity());
             let (tile_a, tile_b) = room.tiles::<f32>(turn.stage());
-            let words = HalfStage::<PRODUCTS, SUMS>::load(tile_a, tile_b, own * COLS, half * PACKS);
+            let words = HalfStage::<PRODUCTS, SUMS>::load::<B_K>(tile_a, tile_b, own * COLS, half * PACKS);
             warp::sync_warp(u32::MAX);
             room.ring.empty(turn.stage()).arrive_if(lane == 0);
             let products = words.multiply();
@@ -157,7 +169,7 @@ unsafe fn multiply<const PRODUCTS: usize, const SUMS: usize, const STAGES: usize
     }
 }
 
-/// Multiplies. Columns of both operands are neighbours in memory.
+/// Multiplies. a's columns are neighbours in memory, and b's where `B_K` is 1; where it is 0 b's rows are.
 ///
 /// # Safety
 /// As [`narrow()`](fn@super::narrow).
@@ -165,17 +177,23 @@ unsafe fn multiply<const PRODUCTS: usize, const SUMS: usize, const STAGES: usize
     family = "matmul_hopper",
     requires = "sm_90a",
     instances = [
-        { PRODUCTS: 3, SUMS: 4, STAGES: 7; threads: 288, min_blocks: 3 },
-        { PRODUCTS: 3, SUMS: 4, STAGES: 11; threads: 288, min_blocks: 2 },
-        { PRODUCTS: 3, SUMS: 8, STAGES: 6; threads: 288, min_blocks: 3 },
-        { PRODUCTS: 3, SUMS: 8, STAGES: 10; threads: 288, min_blocks: 2 },
-        { PRODUCTS: 3, SUMS: 16, STAGES: 8; threads: 288, min_blocks: 2 },
-        { PRODUCTS: 1, SUMS: 16, STAGES: 5; threads: 288, min_blocks: 3 },
-        { PRODUCTS: 1, SUMS: 16, STAGES: 8; threads: 288, min_blocks: 2 },
+        { PRODUCTS: 3, SUMS: 4, STAGES: 7, B_K: 1; threads: 288, min_blocks: 3 },
+        { PRODUCTS: 3, SUMS: 4, STAGES: 7, B_K: 0; threads: 288, min_blocks: 3 },
+        { PRODUCTS: 3, SUMS: 4, STAGES: 11, B_K: 1; threads: 288, min_blocks: 2 },
+        { PRODUCTS: 3, SUMS: 4, STAGES: 11, B_K: 0; threads: 288, min_blocks: 2 },
+        { PRODUCTS: 3, SUMS: 8, STAGES: 6, B_K: 1; threads: 288, min_blocks: 3 },
+        { PRODUCTS: 3, SUMS: 8, STAGES: 10, B_K: 1; threads: 288, min_blocks: 2 },
+        { PRODUCTS: 3, SUMS: 8, STAGES: 10, B_K: 0; threads: 288, min_blocks: 2 },
+        { PRODUCTS: 3, SUMS: 16, STAGES: 8, B_K: 1; threads: 288, min_blocks: 2 },
+        { PRODUCTS: 3, SUMS: 16, STAGES: 8, B_K: 0; threads: 288, min_blocks: 2 },
+        { PRODUCTS: 1, SUMS: 16, STAGES: 5, B_K: 1; threads: 288, min_blocks: 3 },
+        { PRODUCTS: 1, SUMS: 16, STAGES: 5, B_K: 0; threads: 288, min_blocks: 3 },
+        { PRODUCTS: 1, SUMS: 16, STAGES: 8, B_K: 1; threads: 288, min_blocks: 2 },
+        { PRODUCTS: 1, SUMS: 16, STAGES: 8, B_K: 0; threads: 288, min_blocks: 2 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
-pub unsafe fn narrow_f32<const PRODUCTS: usize, const SUMS: usize, const STAGES: usize>(
+pub unsafe fn narrow_f32<const PRODUCTS: usize, const SUMS: usize, const STAGES: usize, const B_K: usize>(
     map_a: TensorMap,
     map_b: TensorMap,
     a: Global<f32>,
@@ -198,8 +216,8 @@ pub unsafe fn narrow_f32<const PRODUCTS: usize, const SUMS: usize, const STAGES:
         };
         let (place, k, turns) = part_of::<f32>(&p);
         let first = (place.tile_row * rows, place.tile_col * NARROW_COLS);
-        let share = share_of(rows, first.0, &p);
-        let room = Room::<STAGES, 1, 1>::new(rows, NARROW_COLS, &p, share, [1, READERS], prefetch);
+        let share = share_of(rows, first.0, p.extents_of_few().0);
+        let room = Room::<STAGES, 1, B_K>::new(rows, NARROW_COLS, &p, share, [1, READERS], prefetch);
         begin();
         if warp::warp_id() >= READERS {
             if thread::thread_idx_x() == READERS * 32 {
@@ -209,9 +227,9 @@ pub unsafe fn narrow_f32<const PRODUCTS: usize, const SUMS: usize, const STAGES:
         } else {
             let (a, b) = (a.offset(place.of(p.a)), b.offset(place.of(p.b)));
             let again = Again { a, b, p: &p, terms: p.terms(cluster::rank()) };
-            multiply::<PRODUCTS, SUMS, STAGES>(room, turns, again, first);
+            multiply::<PRODUCTS, SUMS, STAGES, B_K>(room, turns, again, first);
         }
         let finish = Finish::new(Tensors { bias, addend, aux, out }, &p.epilogue, place);
-        room.finish::<f32, SUMS>(finish, first, READERS * 32);
+        room.finish::<f32, SUMS, true>(finish, first, READERS * 32);
     }
 }

@@ -6,6 +6,8 @@
 //!
 //! `STAGES` are as many as have room for two blocks of a multiprocessor (of 32 rows for one), or fewer for three of them, where products have so many.
 //!
+//! Of few columns and many rows operands change places, and rows of tiles are columns of the result.
+//!
 //! Floor: b once at the copy rate.
 
 use super::Product;
@@ -19,7 +21,7 @@ use cuda_std::warpgroup::WarpgroupHalf;
 /// Columns of a tile.
 pub const NARROW_COLS: u32 = PIPELINED_ROWS;
 
-/// Multiplies. Columns of both operands are neighbours in memory.
+/// Multiplies. a's columns are neighbours in memory, and b's where `B_K` is 1; where it is 0 b's rows are.
 ///
 /// # Safety
 /// As [`clustered()`](fn@super::clustered).
@@ -28,16 +30,22 @@ pub const NARROW_COLS: u32 = PIPELINED_ROWS;
     requires = "sm_90a",
     types = [f16, bf16],
     instances = [
-        { SUMS: 4, STAGES: 7; threads: 256, min_blocks: 3 },
-        { SUMS: 4, STAGES: 11; threads: 256, min_blocks: 2 },
-        { SUMS: 8, STAGES: 6; threads: 256, min_blocks: 3 },
-        { SUMS: 8, STAGES: 10; threads: 256, min_blocks: 2 },
-        { SUMS: 16, STAGES: 5; threads: 256, min_blocks: 3 },
-        { SUMS: 16, STAGES: 9; threads: 256, min_blocks: 2 },
+        { SUMS: 4, STAGES: 7, B_K: 1; threads: 256, min_blocks: 3 },
+        { SUMS: 4, STAGES: 7, B_K: 0; threads: 256, min_blocks: 3 },
+        { SUMS: 4, STAGES: 11, B_K: 1; threads: 256, min_blocks: 2 },
+        { SUMS: 4, STAGES: 11, B_K: 0; threads: 256, min_blocks: 2 },
+        { SUMS: 8, STAGES: 6, B_K: 1; threads: 256, min_blocks: 3 },
+        { SUMS: 8, STAGES: 6, B_K: 0; threads: 256, min_blocks: 3 },
+        { SUMS: 8, STAGES: 10, B_K: 1; threads: 256, min_blocks: 2 },
+        { SUMS: 8, STAGES: 10, B_K: 0; threads: 256, min_blocks: 2 },
+        { SUMS: 16, STAGES: 5, B_K: 1; threads: 256, min_blocks: 3 },
+        { SUMS: 16, STAGES: 5, B_K: 0; threads: 256, min_blocks: 3 },
+        { SUMS: 16, STAGES: 9, B_K: 1; threads: 256, min_blocks: 2 },
+        { SUMS: 16, STAGES: 9, B_K: 0; threads: 256, min_blocks: 2 },
     ],
 )]
 #[allow(clippy::too_many_arguments)]
-pub unsafe fn narrow<T: WarpgroupHalf, const SUMS: usize, const STAGES: usize>(
+pub unsafe fn narrow<T: WarpgroupHalf, const SUMS: usize, const STAGES: usize, const B_K: usize>(
     map_a: TensorMap,
     map_b: TensorMap,
     _map_out: TensorMap,
@@ -51,5 +59,5 @@ pub unsafe fn narrow<T: WarpgroupHalf, const SUMS: usize, const STAGES: usize>(
 ) {
     let tensors = Tensors { bias, addend, aux, out };
     // SAFETY: the caller's contract.
-    unsafe { run::<T, 1, SUMS, STAGES, true, 1, 1>([map_a, map_b], b, tensors, &p) }
+    unsafe { run::<T, 1, SUMS, STAGES, true, 1, B_K>([map_a, map_b], b, tensors, &p) }
 }

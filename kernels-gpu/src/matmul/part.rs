@@ -7,7 +7,6 @@ use cuda_std::tma::TensorMap;
 use cuda_std::warpgroup::{self, Operand, WarpgroupHalf};
 
 use super::Matrix;
-use super::finish::PACK;
 use super::place::Place;
 
 /// Terms of a stage.
@@ -16,14 +15,26 @@ pub const PIPELINED_DEPTH: u32 = warpgroup::TERMS;
 pub const TF32_DEPTH: u32 = warpgroup::TF32_TERMS;
 /// Bytes of a line of a stage.
 pub(super) const LINE_BYTES: u32 = 128;
-/// Lines of a box of an operand that runs across k.
-pub const PIPELINED_LINES: u32 = 64;
+/// Lines of a box of an operand that runs across k: those that are neighbours in 128 bytes.
+pub const PIPELINED_LINES: u32 = lines_of_box::<f16>();
+/// And of one of f32.
+pub const TF32_LINES: u32 = lines_of_box::<f32>();
+
+const fn lines_of_box<T>() -> u32 {
+    LINE_BYTES / size_of::<T>() as u32
+}
+
+/// Terms of a stage: a line's, along k.
+#[inline(always)]
+pub(super) const fn depth_of<T>() -> u32 {
+    LINE_BYTES / size_of::<T>() as u32
+}
 
 /// Stages of which the lines come to L2 ahead of time.
 const STAGES_ASKED: u32 = 4;
 
 /// An operand's part of a stage: `width` lines of [`PIPELINED_DEPTH`] terms, or of [`TF32_DEPTH`] in f32. Along k they are a single box; else there is
-/// a box for each 64 lines of 16 bits, which are neighbours in memory.
+/// a box for each 64 lines of 16 bits, or 32 of f32, which are neighbours in memory.
 #[derive(Clone, Copy)]
 pub(super) struct Part<const ALONG_K: usize> {
     pub width: u32,
@@ -50,7 +61,7 @@ impl<const ALONG_K: usize> Part<ALONG_K> {
         let (rows, packs) = if const { ALONG_K == 1 } {
             (self.width, LINE_BYTES / 16)
         } else {
-            (PIPELINED_DEPTH, self.width / PACK as u32)
+            (depth_of::<T>(), self.width / T::PER_PACK as u32)
         };
         // SAFETY: the caller's contract.
         unsafe { Tile::dynamic_slabs(offset, rows, packs) }
@@ -133,9 +144,10 @@ impl<const ALONG_K: usize> Part<ALONG_K> {
             if const { ALONG_K == 1 } {
                 tile.shared().load_box(0, map, [k as i32, first as i32, inner, outer], full);
             } else {
-                for i in 0..self.width / PIPELINED_LINES {
-                    let at = [(first + i * PIPELINED_LINES) as i32, k as i32, inner, outer];
-                    tile.shared().load_box(i * PIPELINED_LINES * PIPELINED_DEPTH, map, at, full);
+                let lines = const { lines_of_box::<T>() };
+                for i in 0..self.width / lines {
+                    let at = [(first + i * lines) as i32, k as i32, inner, outer];
+                    tile.shared().load_box(i * lines * depth_of::<T>(), map, at, full);
                 }
             }
         }

@@ -71,7 +71,7 @@ pub(super) struct Again<'a> {
 }
 
 impl Again<'_> {
-    /// `sum`, that of a row and a column of the result, or where that is not finite what it is by ordinary operations.
+    /// `sum`, that of a row and a column of tiles' matrix, or where that is not finite what it is by ordinary operations.
     ///
     /// # Safety
     /// The operands have them, and these terms.
@@ -94,7 +94,7 @@ impl Again<'_> {
         sum
     }
 
-    /// [`Self::mended`] for number `at` of `sums`, that of a row and a column of the result, if that has them.
+    /// [`Self::mended`] for number `at` of `sums`, that of a row and a column of tiles' matrix, if that has them.
     ///
     /// # Safety
     /// The operands have these terms; nobody else has this sum.
@@ -102,7 +102,8 @@ impl Again<'_> {
     #[track_caller]
     pub unsafe fn repair(self, sums: Shared<f32>, at: u32, (row, col): (u32, u32)) {
         // What lies beyond the result are products of zeros, which with infinities are NaN too.
-        let exists = row < self.p.epilogue.m && col < self.p.epilogue.n;
+        let (rows, cols) = self.p.extents_of_few();
+        let exists = row < rows && col < cols;
         // SAFETY: the caller's contract.
         unsafe {
             if exists {

@@ -30,6 +30,15 @@ const DECODE: [Extents; 6] = [
     extents(1, 16, 14336, 4096),
     extents(1, 16, 4096, 14336),
 ];
+/// Heads of classifiers and regressions, few columns of many rows: of as many terms as a model's states have, and of few; and sums of very many.
+const FEW_COLUMNS: [Extents; 5] = [
+    extents(1, 8192, 1, 1024),
+    extents(1, 65536, 16, 768),
+    extents(1, 262144, 8, 128),
+    extents(1, 1048576, 1, 64),
+    extents(1, 1048576, 16, 16),
+];
+const LONG_SUMS: [Extents; 2] = [extents(1, 128, 1, 131072), extents(1, 16, 16, 131072)];
 /// GPT-2's head on 8192 tokens.
 const HEAD: Extents = extents(1, 8192, 50304, 768);
 /// The products of its gradients: of its input, and of its weights.
@@ -80,14 +89,17 @@ fn shapes(function: Function, quick: bool) -> Vec<Extents> {
             shapes.extend([HEAD, HEADS[0]]);
             shapes.extend(STEPS);
             shapes.extend(ODD);
+            shapes.extend(FEW_COLUMNS);
+            shapes.extend(LONG_SUMS);
         }
         Function::Matmul(a, b) => {
             shapes.extend([LAYERS[1], LAYERS[3], HEADS[1]]);
-            shapes.extend(match (a, b) {
-                (false, false) if !quick => Some(HEAD_INPUT),
-                (true, false) if !quick => Some(HEAD_WEIGHTS),
-                _ => None,
-            });
+            match (a, b) {
+                // Decoding with weights as they are applied.
+                (false, false) if !quick => shapes.extend([HEAD_INPUT, DECODE[0], DECODE[1]]),
+                (true, false) if !quick => shapes.push(HEAD_WEIGHTS),
+                _ => {}
+            }
         }
         Function::Linear(GELU, false) => shapes.extend(LAYERS),
         Function::Linear(..) | Function::LinearBackward(_) | Function::MatmulBackward(..) => {

@@ -18,15 +18,18 @@ pub(super) struct Ready {
     pub operands: [Tensor; 2],
 }
 
-/// Copies the operands that the plan's kernel cannot read as they lie.
+/// Copies the operands that the plan's kernel cannot read as they lie. By columns they change places.
 pub(super) fn prepare<T: Element + Float + kernels::repack::Instances>(
     plan: &Plan,
     problem: &Problem,
     layout: &Layout,
     operands: [&Tensor; 2],
 ) -> Result<Ready> {
-    let mut layout = *layout;
+    let mut layout = if plan.by_columns { layout.by_columns() } else { *layout };
     let mut held = operands.map(Tensor::clone);
+    if plan.by_columns {
+        held.swap(0, 1);
+    }
     let mut pieces = Vec::new();
     let extents = [(layout.m, layout.k), (layout.n, layout.k)];
     for (i, side) in plan.sides.into_iter().enumerate() {

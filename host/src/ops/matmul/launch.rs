@@ -157,6 +157,7 @@ fn floats_by(
     let code = match plan.choice {
         Choice::CudaCores { index } => Code::Plain(&kernels::cuda_cores::ALL[index]),
         Choice::ThinF32 { index } => Code::Plain(&kernels::thin_f32::ALL[index]),
+        Choice::Short { index } => Code::Plain(&kernels::short::kernels::<f32>()[index]),
         Choice::Tf32Cores { shape } => Code::Plain(&kernels::tf32_cores::ALL[instance(shape, plan.sides)]),
         Choice::Parted { shape } => {
             let kernel = &kernels::parted::ALL[instance(shape, plan.sides)];
@@ -175,7 +176,8 @@ fn floats_by(
         }
         Choice::NarrowF32 { index } => {
             let map = |i: usize, matrix: &Matrix| {
-                maps::operand(&held[i], matrix, [extents[i], at.k], at.batch, true, plan.tile[i])
+                let along_k = plan.sides[i].along_k;
+                maps::operand(&held[i], matrix, [extents[i], at.k], at.batch, along_k, plan.tile[i])
             };
             Code::NarrowF32(&kernels::narrow_f32::ALL[index], [map(0, &at.a)?, map(1, &at.b)?])
         }
@@ -190,6 +192,7 @@ where
         + Half
         + kernels::tensor_cores::Instances
         + kernels::thin::Instances
+        + kernels::short::Instances
         + kernels::narrow::Instances
         + kernels::pipelined::Instances
         + kernels::turned::Instances
@@ -211,6 +214,7 @@ where
     let extents = [(layout.m, layout.k), (layout.n, layout.k)];
     let code = match plan.choice {
         Choice::Thin { index } => Code::Plain(&kernels::thin::kernels::<T>()[index]),
+        Choice::Short { index } => Code::Plain(&kernels::short::kernels::<T>()[index]),
         Choice::TensorCores { shape } => {
             Code::Plain(&kernels::tensor_cores::kernels::<T>()[instance(shape, plan.sides)])
         }
@@ -362,6 +366,9 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
 ) -> Result<()> {
     let End { y, behind: [bias, addend, aux], mut epilogue } = *end;
     let (op, device) = (problem.op, y.device());
+    // Of the result.
+    let [m, n] = if plan.by_columns { [layout.n, layout.m] } else { [layout.m, layout.n] };
+    epilogue.flags |= if plan.by_columns { flag::BY_COLUMNS } else { 0 };
     let beside = if epilogue.flags & flag::ADDEND != 0 { addend } else { aux };
     let blocks = blocks(op, layout, &plan)?;
     let grid = Grid::new(plan.blocks(layout.products()))?.shared(plan.shared_bytes).early_if(plan.early);
@@ -388,7 +395,7 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
         debug_assert!(leaving.is_some() || !needs_it, "{plan}");
         match leaving {
             Some(Leaving::Boxes(boxed)) => {
-                let extents = [layout.m, layout.n];
+                let extents = [m, n];
                 let map = |of: &Tensor, matrix| maps::result(of, matrix, extents, layout.batch, boxed);
                 epilogue.flags |= flag::STORED;
                 maps[0] = Some(match &problem.heads {
@@ -408,16 +415,16 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
         // freed in the order of the stream.
         return unsafe { code.launch(device, grid, maps, args) };
     }
-    let pitch = layout.n.next_multiple_of(4);
+    let pitch = n.next_multiple_of(4);
     let [outer, inner] = layout.batch;
-    let parts = Tensor::uninit(device, DType::F32, &[plan.splits, outer, inner, layout.m, pitch])?;
+    let parts = Tensor::uninit(device, DType::F32, &[plan.splits, outer, inner, m, pitch])?;
     let steps = parts.strides();
     let of_parts = Matrix { row: pitch as i64, col: 1, outer: steps[1] as i64, inner: steps[2] as i64 };
     let mut alone = Epilogue {
         out: of_parts,
         split: steps[0] as i64,
         alpha: 1.0,
-        flags: flag::WIDE | flag::PACKED,
+        flags: flag::WIDE | flag::PACKED | epilogue.flags & flag::BY_COLUMNS,
         activation: activation::NONE,
         heads: kernels::Heads::default(),
         ..epilogue
@@ -432,19 +439,19 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
         alone.flags |= flag::STORED;
         // The splits are the batch's outer dimension, in which there is but one product.
         let of_parts = Matrix { outer: alone.split, ..of_parts };
-        result = Some(maps::result(&parts, &of_parts, [layout.m, layout.n], [plan.splits, inner], boxed)?);
+        result = Some(maps::result(&parts, &of_parts, [m, n], [plan.splits, inner], boxed)?);
     }
     // SAFETY: as for one part; `parts` has room for all.
     unsafe { code.launch(device, grid, [result, None], (a, b, none, none, no_aux, out_of_parts, p(alone)))? };
-    let packs_of_row = layout.n.div_ceil(T::PER_PACK);
-    let packs = packs_of_row * layout.m * layout.products();
+    let packs_of_row = n.div_ceil(T::PER_PACK);
+    let packs = packs_of_row * m * layout.products();
     let sums = kernels::Partials {
         blocks,
         epilogue,
         partials: of_parts,
         step: steps[0] as i64,
         packs_of_row: divisor(op, packs_of_row)?,
-        rows: divisor(op, layout.m)?,
+        rows: divisor(op, m)?,
         packs: packs as u32,
         splits: plan.splits as u32,
     };

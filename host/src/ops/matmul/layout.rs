@@ -116,6 +116,11 @@ impl Layout {
         })
     }
 
+    /// With operands in each other's places, as kernels of few rows have them by columns. The result lies where it does.
+    pub fn by_columns(&self) -> Layout {
+        Layout { m: self.n, n: self.m, a: self.b, b: self.a, ..*self }
+    }
+
     /// Products of the batch.
     pub fn products(&self) -> usize {
         self.batch[0] * self.batch[1]

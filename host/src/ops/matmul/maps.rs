@@ -1,7 +1,7 @@
 //! Tensor maps of a product's matrices, and when there can be one.
 
 use cuda_std::tma::TensorMap;
-use kernels_gpu::matmul::{Matrix, PIPELINED_DEPTH, PIPELINED_LINES, TF32_DEPTH};
+use kernels_gpu::matmul::{Matrix, PIPELINED_DEPTH, PIPELINED_LINES, TF32_DEPTH, TF32_LINES};
 
 use crate::cuda::{RANK, Tiled};
 use crate::dtype::DType;
@@ -20,7 +20,7 @@ pub fn mappable(matrix: &Matrix, size: usize, lines: usize, along_k: bool) -> bo
     forward && (lines <= 1 || line > 0)
 }
 
-/// Of an operand of `lines` lines of `terms` terms, for tiles of `width` lines. One of f32 is along k.
+/// Of an operand of `lines` lines of `terms` terms, for tiles of `width` lines.
 pub fn operand(
     tensor: &Tensor,
     matrix: &Matrix,
@@ -29,11 +29,14 @@ pub fn operand(
     along_k: bool,
     width: u32,
 ) -> Result<TensorMap> {
-    let depth = if tensor.dtype() == DType::F32 { TF32_DEPTH } else { PIPELINED_DEPTH };
+    let (depth, neighbours) = match tensor.dtype() {
+        DType::F32 => (TF32_DEPTH, TF32_LINES),
+        _ => (PIPELINED_DEPTH, PIPELINED_LINES),
+    };
     let (step, extents, boxed) = match along_k {
         true => (matrix.row, [terms, lines], [depth, width]),
-        // 64 lines, which are neighbours, by the terms of a stage.
-        false => (matrix.col, [lines, terms], [PIPELINED_LINES, PIPELINED_DEPTH]),
+        // As many lines as are neighbours in 128 bytes, by the terms of a stage.
+        false => (matrix.col, [lines, terms], [neighbours, depth]),
     };
     map(tensor, matrix, step, extents, batch, boxed, false)
 }

@@ -14,7 +14,7 @@ use kernels_gpu::matmul::PARTS;
 
 use super::layout::{LINE, pitch};
 use super::plan::{Choice, Plan, Request, Side, Target};
-use super::tiles::{Alternate, Cluster, Pace, Part, Read, Stay, Tile};
+use super::tiles::{Alternate, Cluster, Pace, Part, Read, Stay, Sweep, Tile};
 use crate::cuda::shared::blocks_that_fit;
 use crate::dtype::DType;
 
@@ -51,6 +51,10 @@ const RAGGED_PARTED: f64 = 1.7;
 /// Microseconds to add up parts of sums, beyond their bytes: those of `pipelined`, and those of `parted`.
 const REDUCE: f64 = 3.15;
 const REDUCE_PARTED: f64 = 2.4;
+/// For each row of a tile of `narrow` that is a column of the result, and each wave of these.
+const OF_COLUMNS: f64 = 0.06;
+/// For each part, of which one thread adds up all: those of `thin`, which may be very many.
+const OF_EACH: f64 = 0.06;
 /// To take an operand apart, and for each megabyte that is read and written: of lines that begin at multiples of 16 bytes, and of others.
 const PARTING: f64 = 0.4;
 /// On an H100; of the first it is memory's time.
@@ -124,7 +128,8 @@ impl Tile {
         let k_of_split = k.div_ceil(splits).next_multiple_of(DEPTH).max(DEPTH);
         let clustered = self.choice.is_clustered();
         let partials = if splits > 1 && !clustered {
-            product([splits, batch, m, n.next_multiple_of(4), size_of::<f32>()])
+            let [rows, cols] = if request.by_columns { [n, m] } else { [m, n] };
+            product([splits, batch, rows, cols.next_multiple_of(4), size_of::<f32>()])
         } else {
             0.0
         };
@@ -184,7 +189,10 @@ impl Tile {
                 let period = products.max((products + end) / 2.0);
                 (rounds - 1.0) * period + products + end
             }
-            Pace::Reading(Read { term, .. }) => k as f64 * term,
+            Pace::Reading(Read { term, round, .. }) => {
+                (k_of_split.min(k) as f64 * term).max((blocks / slots).floor() * round)
+            }
+            Pace::Sweeping(Sweep { turn, .. }) => (blocks / slots).ceil() * turn,
             Pace::Streaming(stream) => waves_of_clusters(resident).ceil() * turns * stream.stage,
             Pace::Waves => {
                 let waves = (blocks / slots).floor();
@@ -222,9 +230,16 @@ impl Tile {
                 let waves = waves_of_clusters(resident);
                 let alone = if !comes_evenly || 2.0 * waves > 1.0 { stream.alone } else { 0.0 };
                 let meeting = f64::from(splits.ilog2()) * stream.meet;
-                stream.once + alone + (waves.ceil() - 1.0) * stream.round + meeting + read
+                let turned = if request.by_columns { OF_COLUMNS * f64::from(self.rows) } else { 0.0 };
+                stream.once
+                    + alone
+                    + (waves.ceil() - 1.0) * stream.round
+                    + waves.ceil() * turned
+                    + meeting
+                    + read
             }
             Pace::Reading(Read { once, megabyte, .. }) => once + compute.max(megabyte * bytes / 1e6),
+            Pace::Sweeping(Sweep { once, megabyte, .. }) => once + compute.max(megabyte * bytes / 1e6),
             Pace::Staying(_) | Pace::Alternating(_) => {
                 let lines = lines(request, tiles);
                 let of_blocks = compute + BYTES[0] * bytes / 1e6 + LINES[0] * lines / 1e3;
@@ -244,7 +259,8 @@ impl Tile {
         let read_again = 2.0 * partials / CACHE / 1e3;
         let reduce = match self.pace {
             _ if partials == 0.0 => 0.0,
-            Pace::Waves | Pace::Reading(_) => LAUNCH + read_again,
+            Pace::Reading(_) => LAUNCH + OF_EACH * splits as f64 + read_again,
+            Pace::Waves | Pace::Sweeping(_) => LAUNCH + read_again,
             Pace::Parted(_) => REDUCE_PARTED + read_again,
             Pace::Staying(_) if rounded => REDUCE + read_again,
             // What comes to be read is in L2, and the time of what is written is in a tile's.
@@ -267,7 +283,7 @@ impl Tile {
         };
         let [aligned, ragged] = PARTED_MEGABYTE;
         let (copy, copied) = match self.pace {
-            Pace::Waves | Pace::Reading(_) => (LAUNCH, [1e3 / MEMORY; 2]),
+            Pace::Waves | Pace::Reading(_) | Pace::Sweeping(_) => (LAUNCH, [1e3 / MEMORY; 2]),
             Pace::Streaming(_) if dtype == DType::F32 => (LAUNCH, [1e3 / MEMORY; 2]),
             Pace::Parted(_) => (PARTING, [aligned * H100_MEMORY / target.memory, ragged]),
             Pace::Staying(_) | Pace::Alternating(_) | Pace::Clusters(_) | Pace::Streaming(_) => {
@@ -294,12 +310,16 @@ impl Tile {
         Some(Plan {
             choice: self.choice,
             sides,
+            by_columns: request.by_columns,
             tile: [self.rows, self.cols],
             tiles,
             splits,
             k_of_split,
             shared_bytes: self.shared_bytes,
-            most_blocks: if matches!(self.pace, Pace::Staying(_) | Pace::Alternating(_) | Pace::Parted(_)) {
+            most_blocks: if matches!(
+                self.pace,
+                Pace::Staying(_) | Pace::Alternating(_) | Pace::Parted(_) | Pace::Sweeping(_)
+            ) {
                 u64::from(target.sms) * resident as u64
             } else {
                 u64::MAX

@@ -72,8 +72,8 @@ pub(crate) struct Request {
     pub sides: [Side; 2],
     /// The part of a line of L2, in bytes, at multiples of which each operand's lines begin, as they are.
     pub begins: [usize; 2],
-    /// Both operands, as they are or copied, can be read through tensor maps.
-    pub mappable: bool,
+    /// Each operand, as it is or copied, can be read through a tensor map.
+    pub mappable: [bool; 2],
     /// Both operands, as they are, have neighbours in memory along k or across it.
     pub neighbours: bool,
     /// The result of `turned` can leave as it lies in shared memory, in boxes or by threads.
@@ -82,6 +82,8 @@ pub(crate) struct Request {
     pub in_turn: bool,
     /// GELU is applied to it, or its slopes are.
     pub gelu: bool,
+    /// a and b, and m and n, have changed places, for kernels of few rows: see [`Request::of_few`].
+    pub by_columns: bool,
 }
 
 impl Request {
@@ -103,8 +105,7 @@ impl Request {
         };
         let mappable = |matrix, side: &Side, rows: usize| {
             let lines = if side.along_k { rows } else { layout.k };
-            // f32 that does not lie along k is transposed.
-            side.copied || wide && !side.along_k || mappable(matrix, dtype.size(), lines, side.along_k)
+            side.copied || mappable(matrix, dtype.size(), lines, side.along_k)
         };
         let sides = [side(&layout.a, layout.m, phases[0]), side(&layout.b, layout.n, phases[1])];
         let of_matrix = |i: usize, matrix| begins(matrix, sides[i].along_k, dtype, phases[i]);
@@ -118,7 +119,7 @@ impl Request {
                 && neighbours(&layout.a, &sides[0], layout.m)
                 && neighbours(&layout.b, &sides[1], layout.n),
             tf32: problem.factors.tf32,
-            mappable: mappable(&layout.a, &sides[0], layout.m) && mappable(&layout.b, &sides[1], layout.n),
+            mappable: [mappable(&layout.a, &sides[0], layout.m), mappable(&layout.b, &sides[1], layout.n)],
             m: layout.m,
             n: layout.n,
             k: layout.k,
@@ -129,7 +130,24 @@ impl Request {
             gelu: matches!(problem.epilogue.activation, activation::GELU_TANH | activation::GELU_ERF),
             sides,
             begins: [of_matrix(0, &layout.a), of_matrix(1, &layout.b)],
+            by_columns: false,
         }
+    }
+
+    /// What kernels of few rows are asked for: with fewer columns than rows the columns of the result are their rows. The operand of few lies along k, which
+    /// takes a copy where it does not.
+    pub(super) fn of_few(&self) -> Request {
+        let mut few = *self;
+        if self.n < self.m {
+            (few.m, few.n, few.by_columns) = (self.n, self.m, true);
+            few.sides.swap(0, 1);
+            few.begins.swap(0, 1);
+            few.mappable.swap(0, 1);
+        }
+        if !few.sides[0].along_k {
+            (few.sides[0], few.mappable[0]) = (Side { along_k: true, copied: true }, true);
+        }
+        few
     }
 }
 
@@ -186,6 +204,11 @@ pub enum Choice {
         /// The instance.
         index: usize,
     },
+    /// `short`.
+    Short {
+        /// The instance.
+        index: usize,
+    },
     /// `tf32_cores`, with tiles of this shape.
     Tf32Cores {
         /// Number in the table of shapes.
@@ -220,6 +243,18 @@ impl Choice {
         )
     }
 
+    /// Whether it is a kernel of few rows, which may be the result's columns.
+    pub(super) fn is_of_few(self) -> bool {
+        matches!(
+            self,
+            Choice::Thin { .. }
+                | Choice::ThinF32 { .. }
+                | Choice::Short { .. }
+                | Choice::Narrow { .. }
+                | Choice::NarrowF32 { .. }
+        )
+    }
+
     /// Stages, of kernels whose instances of a tile differ in these.
     fn stages(self) -> Option<usize> {
         match self {
@@ -237,8 +272,10 @@ impl Choice {
 pub struct Plan {
     /// The kernel.
     pub choice: Choice,
-    /// How a and b are read.
+    /// How a and b are read; by columns b and a.
     pub sides: [Side; 2],
+    /// Rows of tiles are columns of the result.
+    pub by_columns: bool,
     /// Rows and columns of a tile.
     pub tile: [u32; 2],
     /// Tiles of a product, down and across.
@@ -287,8 +324,12 @@ const TOO_SLOW: f64 = 4.0;
 /// Fewer terms are not worth a block of their own; of `tf32_cores`, which takes longer for each.
 const LEAST_TERMS: usize = 256;
 const LEAST_TF32_TERMS: usize = 128;
-/// Most parts of k.
+/// Most parts of k, but for sums of very many terms.
 const MOST_SPLITS: usize = 32;
+/// So many parts of these, and the terms that each has at least: of `thin` and `thin_f32`, in bytes.
+const MANY_SPLITS: [usize; 3] = [64, 128, 256];
+const LEAST_OF_MANY: usize = 1024;
+const LEAST_THIN_BYTES: usize = 4096;
 
 /// Each instance of `tensor_cores`, `pipelined`, `turned`, `alternating`, `clustered`, `loose`, `tf32_cores` and `parted` in four layouts, for all types alike.
 pub(super) const LAYOUTS: usize = 4;
@@ -395,18 +436,24 @@ impl Plan {
     /// Every kernel with every split that is worth a thought.
     pub(crate) fn candidates(request: &Request, target: Target) -> Vec<Plan> {
         let mut plans = Vec::new();
+        let of_few = request.of_few();
         for tile in tiles(request, target).into_iter().filter(|tile| tile.fits(target)) {
+            let request = if tile.choice.is_of_few() { &of_few } else { request };
             let most = match tile.choice {
-                Choice::Thin { .. }
-                | Choice::ThinF32 { .. }
-                | Choice::Turned { .. }
-                | Choice::Alternating { .. } => 1,
+                Choice::Short { .. } | Choice::Turned { .. } | Choice::Alternating { .. } => 1,
+                Choice::Thin { .. } | Choice::ThinF32 { .. } => {
+                    (request.k * request.dtype.size() / LEAST_THIN_BYTES).clamp(1, MOST_SPLITS)
+                }
                 choice if choice.is_clustered() => kernels::CLUSTERED_MOST as usize,
                 Choice::Tf32Cores { .. } => (request.k / LEAST_TF32_TERMS).clamp(1, MOST_SPLITS),
                 _ => (request.k / LEAST_TERMS).clamp(1, MOST_SPLITS),
             };
+            let many = MANY_SPLITS
+                .into_iter()
+                .filter(|splits| most == MOST_SPLITS && splits * LEAST_OF_MANY <= request.k);
             for request in tile.with_copies(request) {
-                plans.extend((1..=most).filter_map(|splits| tile.plan(&request, target, splits)));
+                let splits = (1..=most).chain(many.clone());
+                plans.extend(splits.filter_map(|splits| tile.plan(&request, target, splits)));
             }
         }
         plans
@@ -415,6 +462,12 @@ impl Plan {
     /// Whether the parts of k are the blocks of a cluster, which adds them up by itself.
     pub fn is_clustered(&self) -> bool {
         self.choice.is_clustered()
+    }
+
+    /// How the operands are read, by name.
+    pub(super) fn named_sides(&self) -> [(&'static str, Side); 2] {
+        let [first, second] = self.sides;
+        if self.by_columns { [("a", second), ("b", first)] } else { [("a", first), ("b", second)] }
     }
 
     /// Tiles of all parts of all products; what is too many for a launch may be fewer than there are.
@@ -444,6 +497,7 @@ impl fmt::Display for Plan {
             Choice::Clustered { .. } => "clustered",
             Choice::Loose { .. } => "loose (rows of no whole 16 bytes)",
             Choice::Thin { .. } => "thin",
+            Choice::Short { .. } => "short",
             Choice::ThinF32 { .. } => "thin_f32 (three products)",
             Choice::Narrow { .. } => "narrow",
             Choice::NarrowF32 { index } => match kernels::narrow_f32::ALL[index].constant("PRODUCTS") {
@@ -467,6 +521,9 @@ impl fmt::Display for Plan {
             write!(f, " in {stages} stages")?;
         }
         write!(f, ", {down}x{across} tiles")?;
+        if self.by_columns {
+            write!(f, " by columns")?;
+        }
         if self.splits > 1 {
             let clusters = if self.is_clustered() { ", by clusters" } else { "" };
             write!(f, ", k in {} parts of {}{clusters}", self.splits, self.k_of_split)?;
@@ -474,7 +531,7 @@ impl fmt::Display for Plan {
         if self.measured {
             write!(f, ", measured")?;
         }
-        for (name, side) in ["a", "b"].iter().zip(self.sides) {
+        for (name, side) in self.named_sides() {
             let along = if side.along_k { "k" } else { "its rows" };
             let copied = if side.copied { ", copied first" } else { "" };
             write!(f, "; {name} along {along}{copied}")?;

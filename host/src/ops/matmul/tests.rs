@@ -32,7 +32,8 @@ fn request([m, n, k]: [usize; 3], dtype: DType) -> Request {
         tf32: false,
         sides,
         begins,
-        mappable: true,
+        mappable: [true; 2],
+        by_columns: false,
         neighbours: true,
         boxed: dtype != DType::F32,
         in_turn: dtype != DType::F32 && n.is_multiple_of(8),
@@ -71,15 +72,17 @@ fn covers_the_product(request: &Request, target: Target) {
         let covers = |extent: usize, tile: u32, tiles: usize| {
             tiles * tile as usize >= extent && (tiles - 1) * (tile as usize) < extent.max(1)
         };
-        assert!(covers(m, plan.tile[0], plan.tiles[0]), "{shape:?} {plan}");
-        assert!(covers(n, plan.tile[1], plan.tiles[1]), "{shape:?} {plan}");
+        let [rows, cols] = if plan.by_columns { [n, m] } else { [m, n] };
+        assert!(covers(rows, plan.tile[0], plan.tiles[0]), "{shape:?} {plan}");
+        assert!(covers(cols, plan.tile[1], plan.tiles[1]), "{shape:?} {plan}");
         // Every split has terms, and all have them all.
         assert!(plan.splits * plan.k_of_split >= k, "{shape:?} {plan}");
         assert!((plan.splits - 1) * plan.k_of_split < k.max(1), "{shape:?} {plan}");
         let total = (plan.tiles[0] * plan.tiles[1] * plan.splits * 3) as u64;
         assert_eq!(plan.total(3), total);
         // Blocks that stay take several each.
-        let stays = target.warpgroups && plan.most_blocks != u64::MAX;
+        let is_short = matches!(plan.choice, Choice::Short { .. });
+        let stays = (target.warpgroups || is_short) && plan.most_blocks != u64::MAX;
         assert!(stays || plan.blocks(3) == total, "{shape:?} {plan}");
     }
 }
@@ -176,10 +179,41 @@ fn few_rows_take_narrow_tiles() {
     assert_eq!(of_f32([24, 1024, 1024], false), ([3, 16, 8], 4));
     assert_eq!(of_f32([24, 4096, 4096], true).0[0], 1);
     let others = [[1, 4096, 4096], [16, 1024, 1024], [33, 4096, 4096], [16, 4096, 0]];
-    let unmapped = Request { mappable: false, ..request([16, 4096, 4096], DType::BF16) };
+    let unmapped = Request { mappable: [false; 2], ..request([16, 4096, 4096], DType::BF16) };
     for request in others.map(|shape| request(shape, DType::BF16)).into_iter().chain([unmapped]) {
         let plan = Plan::new(&request, hopper, None);
         assert!(!matches!(plan.choice, Choice::Narrow { .. }), "{plan}");
+    }
+}
+
+#[test]
+fn few_columns_are_rows_of_kernels_of_few_rows() {
+    let hopper = Target { warpgroups: true, ..TARGET };
+    let of = |request: &Request| Plan::new(request, hopper, None);
+    for dtype in [DType::F32, DType::BF16] {
+        let plan = |shape| of(&request(shape, dtype));
+        let head = plan([8192, 1, 1024]);
+        assert!(head.by_columns && head.choice.is_of_few() && head.tile[0] == 8, "{head}");
+        assert_eq!(head.tiles[1], 8192usize.div_ceil(head.tile[1] as usize));
+        for shape in [[1_048_576, 1, 64], [1, 1_048_576, 16]] {
+            let short = plan(shape);
+            assert!(matches!(short.choice, Choice::Short { .. }), "{short}");
+            assert_eq!(short.by_columns, shape[1] == 1);
+        }
+        // As many rows as columns are rows.
+        assert!(!plan([4, 4, 1024]).by_columns);
+        // Very long sums, in more parts than others.
+        let long = plan([1, 1, 1_048_576]);
+        assert!(long.splits > 32 && long.k_of_split % 64 == 0, "{long}");
+        // What is read once lies across k, and is not copied; the operand of few lies so, and is.
+        let across = Side { along_k: false, copied: false };
+        let rows = of(&Request { sides: [ALONG_K, across], ..request([16, 4096, 4096], dtype) });
+        assert!(!rows.by_columns && rows.choice.is_of_few() && rows.sides == [ALONG_K, across], "{rows}");
+        let columns = of(&Request { sides: [across, across], ..request([65_536, 2, 768], dtype) });
+        assert!(columns.by_columns && columns.choice.is_of_few(), "{columns}");
+        assert_eq!(columns.sides, [Side { along_k: true, copied: true }, across]);
+        let text = columns.to_string();
+        assert!(text.contains(" by columns") && text.contains("; b along k, copied first"), "{text}");
     }
 }
 
@@ -321,7 +355,7 @@ fn f32_is_taken_apart_on_hopper() {
     assert!(one.to_string().starts_with("tf32_pipelined (rounded to tf32) 128x256"), "{one}");
     assert!(one.microseconds < 0.7 * parted.microseconds);
     // What the accelerator cannot read: rows that are one and the same, or lie backwards.
-    let lying = of(&Request { mappable: false, ..rounded });
+    let lying = of(&Request { mappable: [false; 2], ..rounded });
     assert!(!matches!(lying.choice, Choice::Tf32Pipelined { .. }), "{lying}");
     let across = Side { along_k: false, copied: false };
     let transposed = of(&Request { sides: [across, ALONG_K], ..rounded });
@@ -372,7 +406,7 @@ fn hopper_takes_the_pipelines_unless_they_cannot_read() {
     assert_eq!((plan.choice, plan.tile, plan.blocks(1)), (Choice::Pipelined { shape: 0 }, [128, 256], 128));
     let few = Plan::new(&request([3072, 1024, 1024], DType::BF16), hopper, None);
     assert_eq!((few.tile, few.splits), ([192, 128], 1));
-    for request in [Request { mappable: false, ..large }, request([256, 256, 0], DType::BF16)] {
+    for request in [Request { mappable: [false; 2], ..large }, request([256, 256, 0], DType::BF16)] {
         assert!(matches!(Plan::new(&request, hopper, None).choice, Choice::TensorCores { .. }));
     }
     // Few terms and many results: what does not use warpgroups stands back.

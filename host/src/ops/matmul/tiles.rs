@@ -39,6 +39,8 @@ pub(super) enum Pace {
     Clusters(Cluster),
     /// As waves, of a kernel that does little but read b.
     Reading(Read),
+    /// The same, whose blocks stay for several tiles.
+    Sweeping(Sweep),
     /// The same by the accelerator; the splits of k are the blocks of a cluster.
     Streaming(Stream),
 }
@@ -52,6 +54,19 @@ pub(super) struct Read {
     pub term: f64,
     /// For each megabyte.
     pub megabyte: f64,
+    /// For blocks to follow others, on a multiprocessor that is full of them.
+    pub round: f64,
+}
+
+/// What a launch of `short` takes, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sweep {
+    /// Once for a launch.
+    pub once: f64,
+    /// For each megabyte.
+    pub megabyte: f64,
+    /// For the loads of a tile that are in flight together, and what is done with them.
+    pub turn: f64,
 }
 
 /// What a launch of `narrow` takes, in microseconds.
@@ -154,8 +169,13 @@ const CLUSTERED: [Cluster; 3] = [
 const LOOSE: [Cluster; 1] =
     [Cluster { once: 0.0, stage: 2.10, end: 2.42, meet: 2.92, part: 0.088, abreast: 2.0 }];
 /// That of `thin`, of one fragment and of two, and that of `narrow`: by the choice alone, of 40 shapes of 1 to 32 rows on an H200.
-const THIN: [Read; 2] =
-    [Read { once: 1.2, term: 1.39e-3, megabyte: 0.268 }, Read { once: 1.2, term: 1.8e-3, megabyte: 0.31 }];
+const THIN: [Read; 2] = [
+    Read { once: 1.2, term: 1.39e-3, megabyte: 0.268, round: 0.84 },
+    Read { once: 1.2, term: 1.8e-3, megabyte: 0.31, round: 1.4 },
+];
+/// Those of `short`, and the most steps that it takes.
+const SHORT: Sweep = Sweep { once: 1.6, megabyte: 0.26, turn: 1.0 };
+const MOST_SHORT_STEPS: usize = 16;
 const NARROW: Stream = Stream {
     once: 1.7,
     alone: 1.0,
@@ -167,7 +187,7 @@ const NARROW: Stream = Stream {
     intake: 13.3,
 };
 /// Those of f32, likewise: of 31 shapes of 1 to 32 rows what is chosen takes 0.2 % longer than the fastest of 269 that were measured.
-const THIN_F32: Read = Read { once: 1.2, term: 2.2e-3, megabyte: 0.29 };
+const THIN_F32: Read = Read { once: 1.2, term: 2.2e-3, megabyte: 0.29, round: 1.35 };
 const NARROW_F32: Stream = Stream {
     once: 1.82,
     alone: 2.07,
@@ -210,7 +230,9 @@ pub(super) fn tiles(request: &Request, target: Target) -> Vec<Tile> {
             }
         });
         let on_tensor_cores = tf32_tiles(request, target).chain(parted_tiles(request, target));
-        let of_few = narrow_tiles(request, target).into_iter().chain(thin_f32_tile(request, target));
+        let few = request.of_few();
+        let short = target.fast_tf32.then(|| short_tile(&few)).flatten();
+        let of_few = narrow_tiles(&few, target).into_iter().chain(thin_f32_tile(&few, target)).chain(short);
         let by_maps = tf32_piped_tiles(request, target).chain(of_few);
         return on_cores.chain(on_tensor_cores).chain(by_maps).collect();
     }
@@ -233,7 +255,7 @@ pub(super) fn tiles(request: &Request, target: Target) -> Vec<Tile> {
         .collect();
     let piped = kernels::pipelined::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
     // A sum of no terms is left to the others.
-    let fits = target.warpgroups && request.mappable && request.k > 0;
+    let fits = target.warpgroups && request.mappable == [true; 2] && request.k > 0;
     tiles.extend(piped.filter(|_| fits).map(|(shape, kernel)| {
         let pace = Pace::Staying(PIPED[shape]);
         of_consumers(kernel, Choice::Pipelined { shape }, kernels::pipelined_shared_bytes, pace)
@@ -261,8 +283,10 @@ pub(super) fn tiles(request: &Request, target: Target) -> Vec<Tile> {
         }
     }));
     tiles.extend(cluster_tiles(request, target));
-    tiles.extend(narrow_tiles(request, target));
-    tiles.extend(thin_tile(request, target));
+    let few = request.of_few();
+    tiles.extend(narrow_tiles(&few, target));
+    tiles.extend(thin_tile(&few, target));
+    tiles.extend(short_tile(&few));
     tiles
 }
 
@@ -338,6 +362,33 @@ fn thin_f32_tile(request: &Request, target: Target) -> Option<Tile> {
     Some(of_reading(Choice::ThinF32 { index }, [1, 1], kernel.bounds.min_blocks, THIN_F32))
 }
 
+/// That of `short`, for few rows and few terms.
+fn short_tile(request: &Request) -> Option<Tile> {
+    if !request.sides.iter().all(|side| side.along_k) || !request.k.is_multiple_of(16 / request.dtype.size())
+    {
+        return None;
+    }
+    let steps = (request.k * request.dtype.size()).div_ceil(kernels::SHORT_STEP_BYTES as usize);
+    let fragments = request.m.div_ceil(kernels::THIN_ROWS as usize).max(1);
+    let at_once = [1, 2, 4].into_iter().find(|&at_once| steps <= at_once).unwrap_or(4);
+    // All types have the same ones.
+    let mut instances = kernels::short::kernels::<half::bf16>().iter().enumerate();
+    let of = |kernel: &Kernel<_>| ["FRAGMENTS", "STEPS"].map(|name| kernel.constant(name));
+    let (index, kernel) =
+        instances.find(|(_, kernel)| of(kernel) == [fragments, at_once] && steps <= MOST_SHORT_STEPS)?;
+    let cols = kernels::SHORT_WARPS as usize * kernel.constant("GROUPS") * kernels::THIN_COLS as usize;
+    Some(Tile {
+        choice: Choice::Short { index },
+        rows: kernels::THIN_ROWS * fragments as u32,
+        cols: cols as u32,
+        shared_bytes: 0,
+        resident: kernel.bounds.min_blocks,
+        rate: 0.0,
+        pace: Pace::Sweeping(SHORT),
+        scatters: false,
+    })
+}
+
 /// That of an instance of either.
 fn of_reading(choice: Choice, [fragments, groups]: [usize; 2], resident: u32, pace: Read) -> Tile {
     Tile {
@@ -352,7 +403,7 @@ fn of_reading(choice: Choice, [fragments, groups]: [usize; 2], resident: u32, pa
     }
 }
 
-/// Those of `narrow` and `narrow_f32`, for few rows, both operands along k.
+/// Those of `narrow` and `narrow_f32`, for few rows.
 fn narrow_tiles(request: &Request, target: Target) -> Vec<Tile> {
     if request.dtype == DType::F32 {
         let choice = |index| Choice::NarrowF32 { index };
@@ -377,13 +428,13 @@ fn narrow_tiles_of<A>(
     target: Target,
 ) -> Vec<Tile> {
     // A sum of no terms is left to the others.
-    let along_k = request.sides.iter().all(|side| side.along_k);
-    if !(target.warpgroups && request.k > 0 && request.mappable && along_k) {
+    if !(target.warpgroups && request.k > 0 && request.mappable == [true; 2]) {
         return Vec::new();
     }
     let rows = |kernel: &Kernel<A>| 2 * kernel.constant("SUMS") as u32;
     let least = all.iter().map(rows).filter(|&rows| rows as usize >= request.m).min();
-    let fewest = all.iter().enumerate().filter(|(_, kernel)| Some(rows(kernel)) == least);
+    let along_k = |kernel: &Kernel<A>| kernel.constant("B_K") == usize::from(request.sides[1].along_k);
+    let fewest = all.iter().enumerate().filter(|(_, kernel)| Some(rows(kernel)) == least && along_k(kernel));
     let tile = |(index, kernel): (usize, &Kernel<A>)| {
         let (rows, cols, stages) = (rows(kernel), kernels::NARROW_COLS, kernel.constant("STAGES") as u32);
         let pace = pace(kernel)?;
@@ -405,13 +456,14 @@ fn cluster_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile
     // A sum of no terms is left to the others.
     let fits = target.warpgroups && request.k > 0;
     let clustered = kernels::clustered::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
-    let clustered = clustered.filter(move |_| fits && request.mappable).map(move |(shape, kernel)| {
-        let of = |name| kernel.constant(name) as u32;
-        let (rows, cols) = (of("CONSUMERS") * kernels::PIPELINED_ROWS, 2 * of("SUMS"));
-        let choice = Choice::Clustered { shape };
-        let pace = Pace::Clusters(CLUSTERED[shape]);
-        of_clusters(choice, [rows, cols], of("STAGES"), kernel.bounds.min_blocks, pace)
-    });
+    let clustered =
+        clustered.filter(move |_| fits && request.mappable == [true; 2]).map(move |(shape, kernel)| {
+            let of = |name| kernel.constant(name) as u32;
+            let (rows, cols) = (of("CONSUMERS") * kernels::PIPELINED_ROWS, 2 * of("SUMS"));
+            let choice = Choice::Clustered { shape };
+            let pace = Pace::Clusters(CLUSTERED[shape]);
+            of_clusters(choice, [rows, cols], of("STAGES"), kernel.bounds.min_blocks, pace)
+        });
     let copied = request.sides.iter().any(|side| side.copied);
     let loose = kernels::loose::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
     let loose = loose.filter(move |_| fits && request.neighbours && copied).map(move |(shape, kernel)| {
@@ -452,7 +504,9 @@ fn tf32_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
 /// Those of `tf32_pipelined`, where operands may be rounded.
 fn tf32_piped_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
     // A sum of no terms is left to the others.
-    let serves = request.tf32 && request.mappable && request.k > 0 && target.warpgroups;
+    // What does not lie along k is transposed.
+    let mappable = (0..2).all(|i| request.mappable[i] || !request.sides[i].along_k);
+    let serves = request.tf32 && mappable && request.k > 0 && target.warpgroups;
     let shapes = kernels::tf32_pipelined::ALL.iter().enumerate().filter(move |_| serves);
     shapes.map(|(shape, kernel)| {
         let pace = Pace::Staying(TF32_PIPED[shape]);

@@ -63,7 +63,7 @@ pub fn tuned(
 
 /// What a choice depends on, in a line.
 fn key(problem: &Problem, request: &Request) -> String {
-    let Request { m, n, k, batch, dtype, tf32, sides, begins, mappable, neighbours, boxed, in_turn, gelu: _ } =
+    let Request { m, n, k, batch, dtype, tf32, sides, begins, mappable, neighbours, boxed, in_turn, .. } =
         *request;
     let side = |i: usize| match (sides[i].along_k, sides[i].copied) {
         (true, false) => "k",
@@ -74,7 +74,8 @@ fn key(problem: &Problem, request: &Request) -> String {
     let epilogue = &problem.epilogue;
     let facts = [
         (tf32, "tf32"),
-        (mappable, "mappable"),
+        (mappable[0], "a mappable"),
+        (mappable[1], "b mappable"),
         (neighbours, "neighbours"),
         (boxed, "boxed"),
         (in_turn, "in turn"),
@@ -95,9 +96,9 @@ fn key(problem: &Problem, request: &Request) -> String {
 }
 
 fn name(plan: &Plan) -> String {
-    let copies: String = ["a", "b"]
-        .iter()
-        .zip(plan.sides)
+    let copies: String = plan
+        .named_sides()
+        .into_iter()
         .filter(|(_, side)| side.copied)
         .map(|(name, _)| format!(", {name} copied"))
         .collect();
