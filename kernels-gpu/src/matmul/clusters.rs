@@ -317,13 +317,17 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
         // A pack of the result is of neighbouring rows here.
         let packed = finish.is_packed() && share.is_multiple_of(per_pack);
         let (of_column, times) = if packed { (rows / per_pack, per_pack) } else { (rows, 1) };
-        let mut next = thread;
-        while next < of_column * cols {
+        // As many turns for all threads: where these differ, the assembler has the lanes of all of the kernel meet in the end, and yield while they wait for
+        // stages, which takes an f32 product of 4096² 0.8 µs.
+        let mut first = 0;
+        while first < of_column * cols {
+            let next = first + thread;
             let (row, col) = (next % of_column * times, next / of_column);
             let (down, across) = (first_col + col, first_row + row);
+            let exists = row < share && col < cols;
             // SAFETY: within the sums, and the result; the rest is the caller's contract.
             unsafe {
-                if row < share && packed {
+                if exists && packed {
                     let each = |i: u32| self.each([self.own((row + i, col))])[0];
                     let all = || {
                         let mut sums = [0.0; PACK];
@@ -333,12 +337,12 @@ impl<const STAGES: usize, const A_K: usize, const B_K: usize> Room<STAGES, A_K, 
                         sums
                     };
                     finish.pack(down, across, all, |i| (down, across + i), each);
-                } else if row < share && finish.is_within(down, across) {
+                } else if exists && finish.is_within(down, across) {
                     let [sum] = self.each([self.own((row, col))]);
                     finish.one_of_few((across, down), sum);
                 }
             }
-            next += threads;
+            first += threads;
         }
     }
 

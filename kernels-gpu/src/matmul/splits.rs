@@ -38,6 +38,9 @@ pub struct Partials {
 }
 plain_parameter!(Partials);
 
+/// Parts whose loads are in flight together.
+const AT_ONCE: usize = 4;
+
 /// Adds up and finishes.
 ///
 /// # Safety
@@ -64,20 +67,40 @@ pub unsafe fn reduce<T: Float>(
     unsafe {
         let all = || {
             let mut sums = [0.0f32; PACK];
-            for split in 0..p.splits {
-                for half in 0..T::PER_PACK / 4 {
-                    let four = partials.get_pack_plain_if(true, of_split(split) + half * 4, 0);
-                    for i in 0..4 {
-                        sums[half * 4 + i] += f32::from_bits(four[i]);
+            let mut first = 0;
+            while first < p.splits {
+                let mut parts = [[[0; 4]; PACK / 4]; AT_ONCE];
+                for i in 0..AT_ONCE {
+                    let split = first + i as u32;
+                    for half in 0..T::PER_PACK / 4 {
+                        let exists = split < p.splits;
+                        parts[i][half] = partials.get_pack_plain_if(exists, of_split(split) + half * 4, 0);
                     }
                 }
+                // What does not exist is 0, and no sum is -0.
+                for i in 0..AT_ONCE {
+                    for half in 0..T::PER_PACK / 4 {
+                        for j in 0..4 {
+                            sums[half * 4 + j] += f32::from_bits(parts[i][half][j]);
+                        }
+                    }
+                }
+                first += AT_ONCE as u32;
             }
             sums
         };
         let one = |i: u32| {
-            let mut sum = 0.0;
-            for split in 0..p.splits {
-                sum += partials.get(of_split(split) + i as usize);
+            let (mut sum, mut first) = (0.0, 0);
+            while first < p.splits {
+                let mut parts = [0; AT_ONCE];
+                for j in 0..AT_ONCE {
+                    let split = first + j as u32;
+                    parts[j] = partials.get_4_if(split < p.splits, of_split(split) + i as usize, 0);
+                }
+                for j in 0..AT_ONCE {
+                    sum += f32::from_bits(parts[j]);
+                }
+                first += AT_ONCE as u32;
             }
             sum
         };

@@ -54,7 +54,7 @@ const REDUCE_PARTED: f64 = 2.4;
 /// For each row of a tile of `narrow` that is a column of the result, and each wave of these.
 const OF_COLUMNS: f64 = 0.06;
 /// For each part, of which one thread adds up all: those of `thin`, which may be very many.
-const OF_EACH: f64 = 0.06;
+const OF_EACH: f64 = 0.03;
 /// To take an operand apart, and for each megabyte that is read and written: of lines that begin at multiples of 16 bytes, and of others.
 const PARTING: f64 = 0.4;
 /// On an H100; of the first it is memory's time.
