@@ -238,8 +238,9 @@ impl Tile {
                     + meeting
                     + read
             }
-            Pace::Reading(Read { once, megabyte, .. }) => once + compute.max(megabyte * bytes / 1e6),
-            Pace::Sweeping(Sweep { once, megabyte, .. }) => once + compute.max(megabyte * bytes / 1e6),
+            Pace::Reading(Read { once, megabyte, .. }) | Pace::Sweeping(Sweep { once, megabyte, .. }) => {
+                once + compute.max(megabyte * bytes / 1e6)
+            }
             Pace::Staying(_) | Pace::Alternating(_) => {
                 let lines = lines(request, tiles);
                 let of_blocks = compute + BYTES[0] * bytes / 1e6 + LINES[0] * lines / 1e3;

@@ -134,6 +134,11 @@ impl Request {
         }
     }
 
+    /// Whether both operands can be read through tensor maps.
+    pub(super) fn is_mappable(&self) -> bool {
+        self.mappable == [true; 2]
+    }
+
     /// What kernels of few rows are asked for: with fewer columns than rows the columns of the result are their rows. The operand of few lies along k, which
     /// takes a copy where it does not.
     pub(super) fn of_few(&self) -> Request {
@@ -326,9 +331,10 @@ const LEAST_TERMS: usize = 256;
 const LEAST_TF32_TERMS: usize = 128;
 /// Most parts of k, but for sums of very many terms.
 const MOST_SPLITS: usize = 32;
-/// So many parts of these, and the terms that each has at least: of `thin` and `thin_f32`, in bytes.
+/// How many parts these may have, and the fewest terms of each.
 const MANY_SPLITS: [usize; 3] = [64, 128, 256];
 const LEAST_OF_MANY: usize = 1024;
+/// The fewest bytes of a row that a part of `thin` or `thin_f32` has.
 const LEAST_THIN_BYTES: usize = 4096;
 
 /// Each instance of `tensor_cores`, `pipelined`, `turned`, `alternating`, `clustered`, `loose`, `tf32_cores` and `parted` in four layouts, for all types alike.
@@ -437,7 +443,7 @@ impl Plan {
     pub(crate) fn candidates(request: &Request, target: Target) -> Vec<Plan> {
         let mut plans = Vec::new();
         let of_few = request.of_few();
-        for tile in tiles(request, target).into_iter().filter(|tile| tile.fits(target)) {
+        for tile in tiles(request, &of_few, target).into_iter().filter(|tile| tile.fits(target)) {
             let request = if tile.choice.is_of_few() { &of_few } else { request };
             let most = match tile.choice {
                 Choice::Short { .. } | Choice::Turned { .. } | Choice::Alternating { .. } => 1,

@@ -173,9 +173,6 @@ const THIN: [Read; 2] = [
     Read { once: 1.2, term: 1.39e-3, megabyte: 0.268, round: 0.84 },
     Read { once: 1.2, term: 1.8e-3, megabyte: 0.31, round: 1.4 },
 ];
-/// Those of `short`, and the most steps that it takes.
-const SHORT: Sweep = Sweep { once: 1.6, megabyte: 0.26, turn: 1.0 };
-const MOST_SHORT_STEPS: usize = 16;
 const NARROW: Stream = Stream {
     once: 1.7,
     alone: 1.0,
@@ -200,6 +197,9 @@ const NARROW_F32: Stream = Stream {
 };
 /// `intake` instead, where three products are of 16 rows and of 32, which take tensor cores longer than memory.
 const NARROW_F32_INTAKE: [f64; 2] = [26.1, 30.0];
+/// That of `short`, by hand, and the most steps that it takes.
+const SHORT: Sweep = Sweep { once: 1.6, megabyte: 0.26, turn: 1.0 };
+const MOST_SHORT_STEPS: usize = 16;
 /// Those of the shapes of `tf32_pipelined`, fitted on an H100 to the times of 55 shapes in up to eight splits: the root of the mean square of the
 /// error is 10 %, and what is chosen takes 0.4 % longer than the fastest. Of ragged results those of `pipelined`.
 const TF32_PIPED: [Stay; 4] = [
@@ -211,8 +211,8 @@ const TF32_PIPED: [Stay; 4] = [
 /// Those of the shapes of `parted`, fitted on an H100 to 109 times each: the root of the mean square of the error is 10 %.
 const PARTED: [Part; 2] = [Part { stage: 1.01, end: 4.4 }, Part { stage: 0.655, end: 2.7 }];
 
-/// Those of all kernels that can serve.
-pub(super) fn tiles(request: &Request, target: Target) -> Vec<Tile> {
+/// Those of all kernels that can serve; kernels of few rows are asked for `few`, which is [`Request::of_few`].
+pub(super) fn tiles(request: &Request, few: &Request, target: Target) -> Vec<Tile> {
     if request.dtype == DType::F32 {
         let instances = kernels::cuda_cores::ALL.iter().enumerate();
         let on_cores = instances.map(|(index, kernel)| {
@@ -230,9 +230,8 @@ pub(super) fn tiles(request: &Request, target: Target) -> Vec<Tile> {
             }
         });
         let on_tensor_cores = tf32_tiles(request, target).chain(parted_tiles(request, target));
-        let few = request.of_few();
-        let short = target.fast_tf32.then(|| short_tile(&few)).flatten();
-        let of_few = narrow_tiles(&few, target).into_iter().chain(thin_f32_tile(&few, target)).chain(short);
+        let short = target.fast_tf32.then(|| short_tile(few)).flatten();
+        let of_few = narrow_tiles(few, target).into_iter().chain(thin_f32_tile(few, target)).chain(short);
         let by_maps = tf32_piped_tiles(request, target).chain(of_few);
         return on_cores.chain(on_tensor_cores).chain(by_maps).collect();
     }
@@ -255,7 +254,7 @@ pub(super) fn tiles(request: &Request, target: Target) -> Vec<Tile> {
         .collect();
     let piped = kernels::pipelined::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
     // A sum of no terms is left to the others.
-    let fits = target.warpgroups && request.mappable == [true; 2] && request.k > 0;
+    let fits = target.warpgroups && request.is_mappable() && request.k > 0;
     tiles.extend(piped.filter(|_| fits).map(|(shape, kernel)| {
         let pace = Pace::Staying(PIPED[shape]);
         of_consumers(kernel, Choice::Pipelined { shape }, kernels::pipelined_shared_bytes, pace)
@@ -283,10 +282,9 @@ pub(super) fn tiles(request: &Request, target: Target) -> Vec<Tile> {
         }
     }));
     tiles.extend(cluster_tiles(request, target));
-    let few = request.of_few();
-    tiles.extend(narrow_tiles(&few, target));
-    tiles.extend(thin_tile(&few, target));
-    tiles.extend(short_tile(&few));
+    tiles.extend(narrow_tiles(few, target));
+    tiles.extend(thin_tile(few, target));
+    tiles.extend(short_tile(few));
     tiles
 }
 
@@ -315,16 +313,16 @@ fn of_consumers<A>(
 /// Steps of `thin` of which more loads than three are in flight. With fewer some would be in vain, and with more, of over 8192 terms, three are faster.
 const STEPS: RangeInclusive<usize> = 4..=32;
 
-/// Steps of `thin` and `thin_f32` that a block takes, if rows are along k and of whole packs.
-fn thin_steps(request: &Request) -> Option<usize> {
+/// Steps of so many bytes of a row, if rows are along k and of whole packs, as `thin`, `thin_f32` and `short` read them.
+fn steps_of_packs(request: &Request, bytes: u32) -> Option<usize> {
     let Request { k, dtype, sides, .. } = *request;
     let serves = sides.iter().all(|side| side.along_k) && k.is_multiple_of(16 / dtype.size());
-    serves.then(|| (k * dtype.size()).div_ceil(kernels::THIN_STEP_BYTES as usize))
+    serves.then(|| (k * dtype.size()).div_ceil(bytes as usize))
 }
 
 /// That of `thin`, for few rows.
 fn thin_tile(request: &Request, target: Target) -> Option<Tile> {
-    let steps = thin_steps(request)?;
+    let steps = steps_of_packs(request, kernels::THIN_STEP_BYTES)?;
     let fragments = request.m.div_ceil(kernels::THIN_ROWS as usize).max(1);
     // Wide blocks where they fill nine tenths of their waves.
     let (blocks, sms) = (request.n.div_ceil(2 * kernels::THIN_COLS as usize), target.sms as usize);
@@ -341,8 +339,8 @@ fn thin_tile(request: &Request, target: Target) -> Option<Tile> {
     let mut instances = kernels::thin::kernels::<half::bf16>().iter().enumerate();
     let of = |kernel: &Kernel<_>| ["FRAGMENTS", "GROUPS", "DEPTH"].map(|name| kernel.constant(name));
     let (index, kernel) = instances.find(|(_, kernel)| of(kernel) == [fragments, groups, depth])?;
-    let (resident, pace) = (kernel.bounds.min_blocks, THIN[fragments - 1]);
-    Some(of_reading(Choice::Thin { index }, [fragments, groups], resident, pace))
+    let (resident, pace) = (kernel.bounds.min_blocks, Pace::Reading(THIN[fragments - 1]));
+    Some(of_packs(Choice::Thin { index }, [fragments, groups], resident, pace))
 }
 
 /// That of `thin_f32`, for fewer.
@@ -352,45 +350,36 @@ fn thin_f32_tile(request: &Request, target: Target) -> Option<Tile> {
     }
     // Of blocks that are alone more loads are in flight than two of a multiprocessor have room for.
     let are_alone = request.n.div_ceil(kernels::THIN_COLS as usize) * request.batch <= target.sms as usize;
-    let depth = match thin_steps(request)? {
+    let depth = match steps_of_packs(request, kernels::THIN_STEP_BYTES)? {
         5.. if are_alone => 8,
         steps if steps.is_multiple_of(4) => 4,
         _ => 3,
     };
     let mut instances = kernels::thin_f32::ALL.iter().enumerate();
     let (index, kernel) = instances.find(|(_, kernel)| kernel.constant("DEPTH") == depth)?;
-    Some(of_reading(Choice::ThinF32 { index }, [1, 1], kernel.bounds.min_blocks, THIN_F32))
+    let pace = Pace::Reading(THIN_F32);
+    Some(of_packs(Choice::ThinF32 { index }, [1, 1], kernel.bounds.min_blocks, pace))
 }
 
 /// That of `short`, for few rows and few terms.
 fn short_tile(request: &Request) -> Option<Tile> {
-    if !request.sides.iter().all(|side| side.along_k) || !request.k.is_multiple_of(16 / request.dtype.size())
-    {
+    let steps = steps_of_packs(request, kernels::SHORT_STEP_BYTES)?;
+    if steps > MOST_SHORT_STEPS {
         return None;
     }
-    let steps = (request.k * request.dtype.size()).div_ceil(kernels::SHORT_STEP_BYTES as usize);
     let fragments = request.m.div_ceil(kernels::THIN_ROWS as usize).max(1);
     let at_once = [1, 2, 4].into_iter().find(|&at_once| steps <= at_once).unwrap_or(4);
     // All types have the same ones.
     let mut instances = kernels::short::kernels::<half::bf16>().iter().enumerate();
     let of = |kernel: &Kernel<_>| ["FRAGMENTS", "STEPS"].map(|name| kernel.constant(name));
-    let (index, kernel) =
-        instances.find(|(_, kernel)| of(kernel) == [fragments, at_once] && steps <= MOST_SHORT_STEPS)?;
-    let cols = kernels::SHORT_WARPS as usize * kernel.constant("GROUPS") * kernels::THIN_COLS as usize;
-    Some(Tile {
-        choice: Choice::Short { index },
-        rows: kernels::THIN_ROWS * fragments as u32,
-        cols: cols as u32,
-        shared_bytes: 0,
-        resident: kernel.bounds.min_blocks,
-        rate: 0.0,
-        pace: Pace::Sweeping(SHORT),
-        scatters: false,
-    })
+    let (index, kernel) = instances.find(|(_, kernel)| of(kernel) == [fragments, at_once])?;
+    let groups = kernels::SHORT_WARPS as usize * kernel.constant("GROUPS");
+    let pace = Pace::Sweeping(SHORT);
+    Some(of_packs(Choice::Short { index }, [fragments, groups], kernel.bounds.min_blocks, pace))
 }
 
-/// That of an instance of either.
-fn of_reading(choice: Choice, [fragments, groups]: [usize; 2], resident: u32, pace: Read) -> Tile {
+/// That of an instance of `thin`, `thin_f32` or `short`, of so many fragments of a and groups of columns.
+fn of_packs(choice: Choice, [fragments, groups]: [usize; 2], resident: u32, pace: Pace) -> Tile {
     Tile {
         choice,
         rows: kernels::THIN_ROWS * fragments as u32,
@@ -398,7 +387,7 @@ fn of_reading(choice: Choice, [fragments, groups]: [usize; 2], resident: u32, pa
         shared_bytes: 0,
         resident,
         rate: 0.0,
-        pace: Pace::Reading(pace),
+        pace,
         scatters: false,
     }
 }
@@ -428,7 +417,7 @@ fn narrow_tiles_of<A>(
     target: Target,
 ) -> Vec<Tile> {
     // A sum of no terms is left to the others.
-    if !(target.warpgroups && request.k > 0 && request.mappable == [true; 2]) {
+    if !(target.warpgroups && request.k > 0 && request.is_mappable()) {
         return Vec::new();
     }
     let rows = |kernel: &Kernel<A>| 2 * kernel.constant("SUMS") as u32;
@@ -456,14 +445,13 @@ fn cluster_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile
     // A sum of no terms is left to the others.
     let fits = target.warpgroups && request.k > 0;
     let clustered = kernels::clustered::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
-    let clustered =
-        clustered.filter(move |_| fits && request.mappable == [true; 2]).map(move |(shape, kernel)| {
-            let of = |name| kernel.constant(name) as u32;
-            let (rows, cols) = (of("CONSUMERS") * kernels::PIPELINED_ROWS, 2 * of("SUMS"));
-            let choice = Choice::Clustered { shape };
-            let pace = Pace::Clusters(CLUSTERED[shape]);
-            of_clusters(choice, [rows, cols], of("STAGES"), kernel.bounds.min_blocks, pace)
-        });
+    let clustered = clustered.filter(move |_| fits && request.is_mappable()).map(move |(shape, kernel)| {
+        let of = |name| kernel.constant(name) as u32;
+        let (rows, cols) = (of("CONSUMERS") * kernels::PIPELINED_ROWS, 2 * of("SUMS"));
+        let choice = Choice::Clustered { shape };
+        let pace = Pace::Clusters(CLUSTERED[shape]);
+        of_clusters(choice, [rows, cols], of("STAGES"), kernel.bounds.min_blocks, pace)
+    });
     let copied = request.sides.iter().any(|side| side.copied);
     let loose = kernels::loose::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
     let loose = loose.filter(move |_| fits && request.neighbours && copied).map(move |(shape, kernel)| {
@@ -503,9 +491,9 @@ fn tf32_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
 
 /// Those of `tf32_pipelined`, where operands may be rounded.
 fn tf32_piped_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
-    // A sum of no terms is left to the others.
     // What does not lie along k is transposed.
     let mappable = (0..2).all(|i| request.mappable[i] || !request.sides[i].along_k);
+    // A sum of no terms is left to the others.
     let serves = request.tf32 && mappable && request.k > 0 && target.warpgroups;
     let shapes = kernels::tf32_pipelined::ALL.iter().enumerate().filter(move |_| serves);
     shapes.map(|(shape, kernel)| {
