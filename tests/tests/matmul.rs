@@ -302,6 +302,56 @@ on_each_device! {
         Ok(())
     }
 
+    /// Small matrices, and few terms of larger ones, by each kernel whose warps multiply tiles by themselves: in all four orders, of whole packs and not, several
+    /// tiles of a warp, something added to them, and batches that repeat.
+    fn small_matrices_are_right(device: &Device) -> Result<()> {
+        let mut random = Random::new(98);
+        let small = |plan: &Plan| matches!(plan.choice, Choice::Small { .. } | Choice::SmallF32 { .. });
+        let shapes =
+            [(3, 8, 8, 8), (70, 16, 16, 24), (2, 50, 50, 50), (5, 33, 40, 17), (1, 5, 70, 3), (1, 100, 136, 130), (1, 40, 64, 1)];
+        let fast_tf32 = device.info().is_none_or(|info| info.arch.1 == 0 && info.arch.0 < 12);
+        for dtype in DTYPES {
+            let mut instances = BTreeSet::new();
+            for (turn, (batch, m, n, k)) in shapes.into_iter().enumerate() {
+                for order in 0..4 {
+                    // Under the checker, every other order.
+                    if !device.is_cuda() && (turn + order) % 2 != 0 {
+                        continue;
+                    }
+                    let (transpose_a, transpose_b) = (order & 1 == 1, order & 2 == 0);
+                    let mut of = |[rows, cols]: [usize; 2], turned: bool| {
+                        let [rows, cols] = if turned { [cols, rows] } else { [rows, cols] };
+                        uniform(device, dtype, &[batch, rows, cols], &mut random)
+                    };
+                    let (a, b) = (of([m, k], transpose_a)?, of([k, n], transpose_b)?);
+                    let c = of([m, n], false)?;
+                    let c = if turn % 2 == 0 { c } else { c.narrow(0, 0, 1)? };
+                    let plain = Matmul { transpose_a, transpose_b, alpha: 0.75, ..Default::default() };
+                    for parameters in [plain, Matmul { c: Some(&c), beta: -1.5, ..plain }] {
+                        let plans = check_each(&a, &b, &parameters, small)?;
+                        instances.extend(plans.iter().map(|plan| format!("{:?}", plan.choice)));
+                    }
+                }
+            }
+            let all = match dtype {
+                DType::F32 => if fast_tf32 { 2 } else { 0 },
+                _ => 4,
+            };
+            assert_eq!(instances.len(), all, "{instances:?}");
+            // Either operand is the same for all, or for some.
+            for [front_a, front_b] in [[[2, 1], [1, 3]], [[1, 1], [2, 3]], [[2, 3], [2, 1]]] {
+                let mut of = |[outer, inner]: [usize; 2], rows: usize| {
+                    uniform(device, dtype, &[outer, inner, rows, 40], &mut random)
+                };
+                let (a, b) = (of(front_a, 20)?, of(front_b, 36)?);
+                let parameters = Matmul { transpose_b: true, ..Default::default() };
+                let plans = check_each(&a, &b, &parameters, small)?;
+                assert!(plans.len() == if dtype == DType::F32 { usize::from(fast_tf32) } else { 2 }, "{plans:?}");
+            }
+        }
+        Ok(())
+    }
+
     /// Few tiles of many terms are split along k, with every epilogue behind the last part.
     fn splits_are_added_up(device: &Device) -> Result<()> {
         let mut random = Random::new(92);

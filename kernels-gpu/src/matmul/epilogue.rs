@@ -108,7 +108,19 @@ impl Default for Heads {
     }
 }
 
+/// What an epilogue may have that kernels with few registers to spare serve, and the activations: the number itself, and relu.
+const SIMPLE: u32 = flag::BIAS | flag::ADDEND | flag::KEEP | flag::PACKED;
+const SIMPLE_ACTIVATIONS: u32 = activation::NONE | activation::RELU;
+
 impl Epilogue {
+    /// The same, of which the compiler knows that there is nothing else to it.
+    #[cfg(feature = "matmul")]
+    #[inline(always)]
+    pub(super) fn simple(&self) -> Self {
+        let (flags, activation) = (self.flags & SIMPLE, self.activation & SIMPLE_ACTIVATIONS);
+        Epilogue { flags, activation, ..*self }
+    }
+
     /// Whether there is a tensor map of the result.
     #[cfg(feature = "matmul_hopper")]
     #[inline(always)]

@@ -171,7 +171,7 @@ impl<T: Float> Finish<T> {
         unsafe {
             if self.is_packed() && col + per_pack <= n {
                 if row < m {
-                    self.whole(row, col, sums());
+                    self.whole(true, row, col, sums());
                 }
             } else {
                 // Not to be unrolled.
@@ -187,24 +187,28 @@ impl<T: Float> Finish<T> {
         }
     }
 
+    /// Finishes a whole pack, where there is one.
+    ///
+    /// # Safety
+    /// As [`Self::pack`], of a result that is packed.
     #[inline(always)]
-    unsafe fn whole(&self, row: u32, col: u32, sums: [f32; PACK]) {
+    pub unsafe fn whole(&self, exists: bool, row: u32, col: u32, sums: [f32; PACK]) {
         let (p, t) = (&self.p, &self.tensors);
         let at = |matrix: Matrix| (row as i64 * matrix.row + col as i64) as usize;
         // SAFETY: whole packs within the tensors, by the caller's contract.
         unsafe {
             // All loads before the arithmetic.
-            let bias = t.bias.get_pack_if(self.has(flag::BIAS), col as usize, 0);
-            let added = t.addend.get_pack_if(self.has(flag::ADDEND), at(p.addend), 0);
+            let bias = t.bias.get_pack_if(exists && self.has(flag::BIAS), col as usize, 0);
+            let added = t.addend.get_pack_if(exists && self.has(flag::ADDEND), at(p.addend), 0);
             // A kept pre-activation is written, not read.
             let slopes = Global::<T>::from_raw(t.aux.raw());
-            let aux = unpack::<T>(slopes.get_pack_if(self.has(flag::SLOPE), at(p.aux), 0));
+            let aux = unpack::<T>(slopes.get_pack_if(exists && self.has(flag::SLOPE), at(p.aux), 0));
             let (bias, added) = (unpack::<T>(bias), unpack::<T>(added));
             let mut values = [0.0; PACK];
             for i in 0..T::PER_PACK {
                 values[i] = fma(p.alpha, sums[i], bias[i]);
             }
-            t.aux.set_pack_if(self.has(flag::KEEP), at(p.aux), pack::<T>(values));
+            t.aux.set_pack_if(exists && self.has(flag::KEEP), at(p.aux), pack::<T>(values));
             values = self.activate(values, aux);
             if self.has(flag::ADDEND) {
                 for i in 0..T::PER_PACK {
@@ -213,15 +217,51 @@ impl<T: Float> Finish<T> {
             }
             if self.has(flag::WIDE) {
                 let out = GlobalMut::<f32>::from_raw(t.out.raw());
-                out.set_pack_if(true, self.at(row, col), pack::<f32>(values));
+                out.set_pack_if(exists, self.at(row, col), pack::<f32>(values));
                 if const { T::PER_PACK == PACK } {
                     let [_, _, _, _, a, b, c, d] = values.map(f32::to_bits);
-                    out.set_pack_if(true, self.at(row, col) + 4, [a, b, c, d]);
+                    out.set_pack_if(exists, self.at(row, col) + 4, [a, b, c, d]);
                 }
             } else {
-                t.out.set_pack_if(true, self.at(row, col), pack::<T>(values));
+                t.out.set_pack_if(exists, self.at(row, col), pack::<T>(values));
             }
         }
+    }
+
+    /// Whether there is nothing to do with the sums but alpha: [`Self::bare`] does it.
+    #[cfg(feature = "matmul")]
+    #[inline(always)]
+    pub fn is_bare(&self) -> bool {
+        let beside = flag::BIAS | flag::ADDEND | flag::KEEP | flag::SLOPE | flag::WIDE;
+        self.p.flags & beside | self.p.activation == 0 && !self.p.heads.are_split()
+    }
+
+    /// [`Self::whole`] of what is bare.
+    ///
+    /// # Safety
+    /// As [`Self::whole`].
+    #[cfg(feature = "matmul")]
+    #[inline(always)]
+    pub unsafe fn bare(&self, exists: bool, row: u32, col: u32, sums: [f32; PACK]) {
+        let mut values = [0.0; PACK];
+        for i in 0..T::PER_PACK {
+            values[i] = self.p.alpha * sums[i];
+        }
+        let at = (row as i64 * self.p.out.row + col as i64) as usize;
+        // SAFETY: the caller's contract.
+        unsafe { self.tensors.out.set_pack_if(exists, at, pack::<T>(values)) }
+    }
+
+    /// [`Self::one`] of what is bare, where there is one.
+    ///
+    /// # Safety
+    /// As [`Self::one`].
+    #[cfg(feature = "matmul")]
+    #[inline(always)]
+    pub unsafe fn bare_one(&self, exists: bool, row: u32, col: u32, sum: f32) {
+        let at = (row as i64 * self.p.out.row + col as i64) as usize;
+        // SAFETY: the caller's contract.
+        unsafe { self.tensors.out.set_if(exists, at, T::from_f32(self.p.alpha * sum)) }
     }
 
     /// Finishes the sum of (row, col).

@@ -17,6 +17,7 @@
 //! | [`thin_f32()`](fn@thin_f32) | f32, rows along k, m ≤ 8 | the same in f32, in three products of tf32 |
 //! | [`narrow_f32()`](fn@narrow_f32) | f32, a's rows along k, m ≤ 32 | the same on Hopper; of more than 16 rows rounded to tf32 if asked |
 //! | [`short()`](fn@short) | all types, rows along k, m ≤ 16 | few terms: a warp multiplies columns by itself |
+//! | [`small()`](fn@small), [`small_f32()`](fn@small_f32) | any strides | small matrices, and few terms, without GELU: a warp multiplies a tile by itself |
 //! | [`tf32_cores()`](fn@tf32_cores) | f32, rows along k or across it | f32 in three products of tf32, or rounded to it if asked |
 //! | [`parted()`](fn@parted) | f32 in parts of f16, which [`part_rows()`](fn@part_rows) and [`part_columns()`](fn@part_columns) make | the same on Hopper, where it is not small |
 //! | [`tf32_pipelined()`](fn@tf32_pipelined) | f32, rows along k | f32 rounded to tf32, if asked, on Hopper |
@@ -94,6 +95,10 @@ mod side;
 #[cfg(feature = "matmul")]
 mod slopes;
 #[cfg(feature = "matmul")]
+mod small_reads;
+#[cfg(feature = "matmul")]
+mod small_tiles;
+#[cfg(feature = "matmul")]
 mod splits;
 #[cfg(any(feature = "matmul", feature = "matmul_hopper"))]
 mod tf32_parts;
@@ -152,6 +157,8 @@ pub use scale::Scales;
 pub(crate) use side::Side;
 #[cfg(feature = "matmul")]
 pub use slopes::*;
+#[cfg(feature = "matmul")]
+pub use small_tiles::*;
 #[cfg(feature = "matmul")]
 pub use splits::*;
 #[cfg(feature = "matmul_hopper")]
@@ -244,6 +251,8 @@ mod expectations {
         "thin_f32_8 ==48 mma.sync.aligned.m16n8k8",
         "short_bf16_1_2_2 ==8 mma.sync.aligned.m16n8k16",
         "short_f32_2_1_2 ==24 mma.sync.aligned.m16n8k8",
+        "small_bf16_2_1 ==16 mma.sync.aligned.m16n8k16",
+        "small_f32_0 ==24 mma.sync.aligned.m16n8k8",
         "tf32_cores_3_2_8_2_2_3_1_1 ==48 mma.sync.aligned.m16n8k8",
         "tf32_cores_3_2_4_2_2_3_0_0 ==24 mma.sync.aligned.m16n8k8",
         "tf32_cores_1_4_8_2_2_3_1_1 ==32 mma.sync.aligned.m16n8k8"

@@ -39,6 +39,21 @@ const FEW_COLUMNS: [Extents; 5] = [
     extents(1, 1048576, 16, 16),
 ];
 const LONG_SUMS: [Extents; 2] = [extents(1, 128, 1, 131072), extents(1, 16, 16, 131072)];
+/// Small matrices, and few terms of large ones: states of filters and of graphs, windows of attention, an update of rank 16, a first layer of few features.
+const MATRICES: [Extents; 6] = [
+    extents(8192, 16, 16, 16),
+    extents(4096, 32, 32, 32),
+    extents(1000, 50, 50, 50),
+    extents(3000, 33, 33, 33),
+    extents(512, 16, 1024, 64),
+    extents(384, 197, 197, 64),
+];
+const FEW_TERMS: [Extents; 4] = [
+    extents(1, 4096, 4096, 16),
+    extents(1, 16384, 256, 16),
+    extents(1, 16, 1048576, 32),
+    extents(1, 1023, 2047, 17),
+];
 /// GPT-2's head on 8192 tokens.
 const HEAD: Extents = extents(1, 8192, 50304, 768);
 /// The products of its gradients: of its input, and of its weights.
@@ -91,12 +106,18 @@ fn shapes(function: Function, quick: bool) -> Vec<Extents> {
             shapes.extend(ODD);
             shapes.extend(FEW_COLUMNS);
             shapes.extend(LONG_SUMS);
+            shapes.extend(MATRICES);
+            shapes.extend(FEW_TERMS);
         }
         Function::Matmul(a, b) => {
             shapes.extend([LAYERS[1], LAYERS[3], HEADS[1]]);
             match (a, b) {
                 // Decoding with weights as they are applied.
-                (false, false) if !quick => shapes.extend([HEAD_INPUT, DECODE[0], DECODE[1]]),
+                (false, false) if !quick => {
+                    shapes.extend([HEAD_INPUT, DECODE[0], DECODE[1]]);
+                    shapes.extend(MATRICES);
+                    shapes.extend(FEW_TERMS);
+                }
                 (true, false) if !quick => shapes.push(HEAD_WEIGHTS),
                 _ => {}
             }

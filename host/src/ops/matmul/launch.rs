@@ -158,6 +158,7 @@ fn floats_by(
         Choice::CudaCores { index } => Code::Plain(&kernels::cuda_cores::ALL[index]),
         Choice::ThinF32 { index } => Code::Plain(&kernels::thin_f32::ALL[index]),
         Choice::Short { index } => Code::Plain(&kernels::short::kernels::<f32>()[index]),
+        Choice::SmallF32 { index } => Code::Plain(&kernels::small_f32::ALL[index]),
         Choice::Tf32Cores { shape } => Code::Plain(&kernels::tf32_cores::ALL[instance(shape, plan.sides)]),
         Choice::Parted { shape } => {
             let kernel = &kernels::parted::ALL[instance(shape, plan.sides)];
@@ -193,6 +194,7 @@ where
         + kernels::tensor_cores::Instances
         + kernels::thin::Instances
         + kernels::short::Instances
+        + kernels::small::Instances
         + kernels::narrow::Instances
         + kernels::pipelined::Instances
         + kernels::turned::Instances
@@ -215,6 +217,7 @@ where
     let code = match plan.choice {
         Choice::Thin { index } => Code::Plain(&kernels::thin::kernels::<T>()[index]),
         Choice::Short { index } => Code::Plain(&kernels::short::kernels::<T>()[index]),
+        Choice::Small { index } => Code::Plain(&kernels::small::kernels::<T>()[index]),
         Choice::TensorCores { shape } => {
             Code::Plain(&kernels::tensor_cores::kernels::<T>()[instance(shape, plan.sides)])
         }
@@ -250,6 +253,7 @@ where
         | Choice::Tf32Pipelined { .. }
         | Choice::NarrowF32 { .. }
         | Choice::ThinF32 { .. }
+        | Choice::SmallF32 { .. }
         | Choice::CudaCores { .. } => unreachable!("these kernels are for f32"),
     };
     product::<T>(problem, &layout, plan, code, operands, end)

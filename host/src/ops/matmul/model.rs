@@ -10,11 +10,11 @@
 //! 128 bytes that tiles are made of: two for a row of a stage that lies across lines, as all may where rows begin anywhere. It looks up no more than
 //! so many in a time; where that is what a product waits for, operands are worth a copy whose lines begin at lines of L2.
 
-use kernels_gpu::matmul::PARTS;
+use kernels_gpu::matmul::{self as kernels, PARTS};
 
 use super::layout::{LINE, pitch};
 use super::plan::{Choice, Plan, Request, Side, Target};
-use super::tiles::{Alternate, Cluster, Pace, Part, Read, Stay, Sweep, Tile};
+use super::tiles::{Alone, Alternate, Cluster, Pace, Part, Read, Stay, Sweep, Tile};
 use crate::cuda::shared::blocks_that_fit;
 use crate::dtype::DType;
 
@@ -30,6 +30,8 @@ const FILL: f64 = 2.5;
 const TF32_LAUNCH: f64 = 1.7;
 const TF32_END: f64 = 0.83;
 const TF32_WAVE: f64 = 2.0;
+/// Of `cuda_cores`, for each 1024 sums of a wave's blocks on a multiprocessor.
+const CUDA_CORES_END: f64 = 0.27;
 /// How much longer a block takes alone on a multiprocessor than its share of a full one's work.
 const ALONE: f64 = 1.4;
 /// Bytes in a nanosecond from memory, for a whole GPU, and of partial sums, which lie in L2.
@@ -72,6 +74,9 @@ const LINES: [f64; 2] = [3.62e-3, 4.59e-3];
 /// Lines that L2 looks up in a microsecond, where rows lie across them, and where all begin at one.
 const LOOKUPS: f64 = 68e3;
 const WHOLE_LOOKUPS: f64 = 85e3;
+/// Tiles of each warp of `small` from which on they are not taken in rounds, and what the last of them wait for, in rounds.
+const MANY_ROUNDS: f64 = 2.0;
+const OF_LAST_ROUND: f64 = 0.4;
 /// From so many microseconds on a product is at the limit of the GPU's power, where tiles of 128×256 take so much longer than others.
 const AT_THE_LIMIT: f64 = 600.0;
 const OF_POWER: f64 = 1.03;
@@ -193,6 +198,14 @@ impl Tile {
                 (k_of_split.min(k) as f64 * term).max((blocks / slots).floor() * round)
             }
             Pace::Sweeping(Sweep { turn, .. }) => (blocks / slots).ceil() * turn,
+            Pace::Alone(Alone { tile, step, ragged, .. }) => {
+                let rounds = blocks / f64::from(self.abreast) / slots;
+                // Of many, warps take turns without waiting for others.
+                let rounds = if rounds < MANY_ROUNDS { rounds.ceil() } else { rounds + OF_LAST_ROUND };
+                let steps = (k * dtype.size()).div_ceil(kernels::SMALL_STEP_BYTES as usize) as f64;
+                let whole = n.is_multiple_of(16 / dtype.size());
+                rounds * (tile + steps * step + if whole { 0.0 } else { ragged })
+            }
             Pace::Streaming(stream) => waves_of_clusters(resident).ceil() * turns * stream.stage,
             Pace::Waves => {
                 let waves = (blocks / slots).floor();
@@ -203,6 +216,10 @@ impl Tile {
                     Choice::Tf32Cores { .. } => {
                         let end = TF32_END * f64::from(self.rows * self.cols) / 1024.0;
                         (if waves > 0.0 { rest.min(resident) } else { even }, end, end.max(TF32_WAVE))
+                    }
+                    Choice::CudaCores { .. } => {
+                        let end = CUDA_CORES_END * f64::from(self.rows * self.cols) / 1024.0;
+                        (even, FILL.max(even * end), FILL.max(resident * end))
                     }
                     _ => (even, FILL, FILL),
                 };
@@ -241,6 +258,7 @@ impl Tile {
             Pace::Reading(Read { once, megabyte, .. }) | Pace::Sweeping(Sweep { once, megabyte, .. }) => {
                 once + compute.max(megabyte * bytes / 1e6)
             }
+            Pace::Alone(Alone { once, megabyte, .. }) => once + compute + megabyte * bytes / 1e6,
             Pace::Staying(_) | Pace::Alternating(_) => {
                 let lines = lines(request, tiles);
                 let of_blocks = compute + BYTES[0] * bytes / 1e6 + LINES[0] * lines / 1e3;
@@ -261,15 +279,13 @@ impl Tile {
         let reduce = match self.pace {
             _ if partials == 0.0 => 0.0,
             Pace::Reading(_) => LAUNCH + OF_EACH * splits as f64 + read_again,
-            Pace::Waves | Pace::Sweeping(_) => LAUNCH + read_again,
+            Pace::Waves | Pace::Sweeping(_) | Pace::Alone(_) => LAUNCH + read_again,
             Pace::Parted(_) => REDUCE_PARTED + read_again,
             Pace::Staying(_) if rounded => REDUCE + read_again,
             // What comes to be read is in L2, and the time of what is written is in a tile's.
             Pace::Staying(_) | Pace::Alternating(_) | Pace::Clusters(_) | Pace::Streaming(_) => REDUCE,
         };
-        // These read operands as they lie.
-        let any =
-            matches!(self.choice, Choice::CudaCores { .. } | Choice::Loose { .. } | Choice::Parted { .. });
+        let any = self.choice.reads_any();
         let is_transposed = |side: &Side| rounded && !side.along_k;
         let transposed = sides.iter().filter(|side| is_transposed(side)).count() as f64;
         let sides = sides.map(|side| Side {
@@ -284,7 +300,9 @@ impl Tile {
         };
         let [aligned, ragged] = PARTED_MEGABYTE;
         let (copy, copied) = match self.pace {
-            Pace::Waves | Pace::Reading(_) | Pace::Sweeping(_) => (LAUNCH, [1e3 / MEMORY; 2]),
+            Pace::Waves | Pace::Reading(_) | Pace::Sweeping(_) | Pace::Alone(_) => {
+                (LAUNCH, [1e3 / MEMORY; 2])
+            }
             Pace::Streaming(_) if dtype == DType::F32 => (LAUNCH, [1e3 / MEMORY; 2]),
             Pace::Parted(_) => (PARTING, [aligned * H100_MEMORY / target.memory, ragged]),
             Pace::Staying(_) | Pace::Alternating(_) | Pace::Clusters(_) | Pace::Streaming(_) => {
@@ -319,12 +337,17 @@ impl Tile {
             shared_bytes: self.shared_bytes,
             most_blocks: if matches!(
                 self.pace,
-                Pace::Staying(_) | Pace::Alternating(_) | Pace::Parted(_) | Pace::Sweeping(_)
+                Pace::Staying(_)
+                    | Pace::Alternating(_)
+                    | Pace::Parted(_)
+                    | Pace::Sweeping(_)
+                    | Pace::Alone(_)
             ) {
                 u64::from(target.sms) * resident as u64
             } else {
                 u64::MAX
             },
+            abreast: self.abreast,
             early,
             asks: microseconds < EARLY
                 && !matches!(self.pace, Pace::Streaming(_))

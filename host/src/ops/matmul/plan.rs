@@ -82,6 +82,8 @@ pub(crate) struct Request {
     pub in_turn: bool,
     /// GELU is applied to it, or its slopes are.
     pub gelu: bool,
+    /// Nothing is done with the sums but what [`small`](kernels::small) does.
+    pub simple: bool,
     /// a and b, and m and n, have changed places, for kernels of few rows: see [`Request::of_few`].
     pub by_columns: bool,
 }
@@ -127,6 +129,7 @@ impl Request {
             dtype,
             boxed: problem.is_boxed(),
             in_turn: problem.leaves_in_turn(),
+            simple: problem.is_simple(),
             gelu: matches!(problem.epilogue.activation, activation::GELU_TANH | activation::GELU_ERF),
             sides,
             begins: [of_matrix(0, &layout.a), of_matrix(1, &layout.b)],
@@ -214,6 +217,16 @@ pub enum Choice {
         /// The instance.
         index: usize,
     },
+    /// `small`, with tiles of so many rows.
+    Small {
+        /// The instance.
+        index: usize,
+    },
+    /// `small_f32`.
+    SmallF32 {
+        /// The instance.
+        index: usize,
+    },
     /// `tf32_cores`, with tiles of this shape.
     Tf32Cores {
         /// Number in the table of shapes.
@@ -260,6 +273,19 @@ impl Choice {
         )
     }
 
+    /// Whether it reads operands in any strides, so that nothing is copied first.
+    pub(super) fn reads_any(self) -> bool {
+        let by_elements = |packed: usize| packed == 0;
+        match self {
+            Choice::CudaCores { .. } | Choice::Loose { .. } | Choice::Parted { .. } => true,
+            Choice::Small { index } => {
+                by_elements(kernels::small::kernels::<half::bf16>()[index].constant("PACKED"))
+            }
+            Choice::SmallF32 { index } => by_elements(kernels::small_f32::ALL[index].constant("PACKED")),
+            _ => false,
+        }
+    }
+
     /// Stages, of kernels whose instances of a tile differ in these.
     fn stages(self) -> Option<usize> {
         match self {
@@ -293,6 +319,8 @@ pub struct Plan {
     pub shared_bytes: u32,
     /// Most blocks of a launch, which take several tiles each where there are more.
     pub most_blocks: u64,
+    /// Tiles that a block takes at a time.
+    pub abreast: u32,
     /// The launch may start before what is ahead of it is done.
     pub early: bool,
     /// Such a launch lets the first lines of b come to L2 meanwhile.
@@ -446,7 +474,11 @@ impl Plan {
         for tile in tiles(request, &of_few, target).into_iter().filter(|tile| tile.fits(target)) {
             let request = if tile.choice.is_of_few() { &of_few } else { request };
             let most = match tile.choice {
-                Choice::Short { .. } | Choice::Turned { .. } | Choice::Alternating { .. } => 1,
+                Choice::Short { .. }
+                | Choice::Small { .. }
+                | Choice::SmallF32 { .. }
+                | Choice::Turned { .. }
+                | Choice::Alternating { .. } => 1,
                 Choice::Thin { .. } | Choice::ThinF32 { .. } => {
                     (request.k * request.dtype.size() / LEAST_THIN_BYTES).clamp(1, MOST_SPLITS)
                 }
@@ -486,7 +518,7 @@ impl Plan {
     /// Blocks of the launch. Where a few less than most of them end together instead of some a tile earlier than others, these: it
     /// takes no longer, and tensor cores at the limit of power are faster for what the others do not take.
     pub fn blocks(&self, batch: usize) -> u64 {
-        let total = self.total(batch);
+        let total = self.total(batch).div_ceil(u64::from(self.abreast));
         let even = total.div_ceil(total.div_ceil(self.most_blocks).max(1));
         let few = even < total && even < self.most_blocks / 16 * 15;
         if few { self.most_blocks } else { even }
@@ -504,6 +536,10 @@ impl fmt::Display for Plan {
             Choice::Loose { .. } => "loose (rows of no whole 16 bytes)",
             Choice::Thin { .. } => "thin",
             Choice::Short { .. } => "short",
+            Choice::Small { .. } | Choice::SmallF32 { .. } if self.choice.reads_any() => {
+                "small (operands as they lie)"
+            }
+            Choice::Small { .. } | Choice::SmallF32 { .. } => "small",
             Choice::ThinF32 { .. } => "thin_f32 (three products)",
             Choice::Narrow { .. } => "narrow",
             Choice::NarrowF32 { index } => match kernels::narrow_f32::ALL[index].constant("PRODUCTS") {

@@ -219,6 +219,14 @@ impl Problem {
         self.is_boxed() && !self.has_beside() && (factors.n * factors.dtype.size()).is_multiple_of(16)
     }
 
+    /// Whether nothing is done with the sums but what a kernel with few registers to spare does. What is kept and heads do not count: with them and without
+    /// the numbers are the same bits.
+    pub fn is_simple(&self) -> bool {
+        let Problem { factors, epilogue, y, .. } = self;
+        let simple = [activation::NONE, activation::RELU].contains(&epilogue.activation);
+        simple && !epilogue.slope && y.dtype() == factors.dtype
+    }
+
     /// Whether there is something beside the sums: an addend, or where slopes are taken.
     fn has_beside(&self) -> bool {
         self.addend.is_some() || self.epilogue.slope

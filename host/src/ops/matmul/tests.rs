@@ -38,6 +38,7 @@ fn request([m, n, k]: [usize; 3], dtype: DType) -> Request {
         boxed: dtype != DType::F32,
         in_turn: dtype != DType::F32 && n.is_multiple_of(8),
         gelu: false,
+        simple: true,
     }
 }
 
@@ -81,8 +82,9 @@ fn covers_the_product(request: &Request, target: Target) {
         let total = (plan.tiles[0] * plan.tiles[1] * plan.splits * 3) as u64;
         assert_eq!(plan.total(3), total);
         // Blocks that stay take several each.
-        let is_short = matches!(plan.choice, Choice::Short { .. });
-        let stays = (target.warpgroups || is_short) && plan.most_blocks != u64::MAX;
+        let on_all =
+            matches!(plan.choice, Choice::Short { .. } | Choice::Small { .. } | Choice::SmallF32 { .. });
+        let stays = (target.warpgroups || on_all) && plan.most_blocks != u64::MAX;
         assert!(stays || plan.blocks(3) == total, "{shape:?} {plan}");
     }
 }
@@ -140,7 +142,7 @@ fn few_rows_take_the_kernel_that_reads_b_once() {
     assert!(matches!(plan([1, 4096, 4095], DType::F16).choice, Choice::TensorCores { .. }));
     let across = Request {
         sides: [ALONG_K, Side { along_k: false, copied: false }],
-        ..request([1, 64, 64], DType::F16)
+        ..request([1, 64, 640], DType::F16)
     };
     assert!(matches!(Plan::new(&across, TARGET, None).choice, Choice::TensorCores { .. }));
 }
@@ -334,9 +336,9 @@ fn f32_takes_tensor_cores_where_they_are_faster() {
     let plan = of(&copied, TARGET);
     assert!(matches!(plan.choice, Choice::Tf32Cores { .. }) && plan.sides == copied.sides, "{plan}");
     let flat = of(&Request { sides: [lying; 2], ..request([1010, 1561, 17], DType::F32) }, TARGET);
-    assert!(matches!(flat.choice, Choice::CudaCores { .. }) && flat.sides == [ALONG_K; 2], "{flat}");
+    assert!(flat.choice.reads_any() && flat.sides == [ALONG_K; 2], "{flat}");
     // A launch copies both.
-    let small = of(&Request { sides: [lying; 2], ..request([16, 16, 17], DType::F32) }, TARGET);
+    let small = of(&Request { sides: [lying; 2], ..request([16, 16, 145], DType::F32) }, TARGET);
     assert!(matches!(small.choice, Choice::Tf32Cores { .. }) && small.sides == [lying; 2], "{small}");
     assert!(matches!(of(&request([64, 64, 0], DType::F32), TARGET).choice, Choice::CudaCores { .. }));
 }
@@ -429,6 +431,40 @@ fn tiles_are_taken_in_turn_where_their_ends_are_long_or_many() {
     // With something beside the sums, or results that leave otherwise.
     assert!(!in_turn(Request { in_turn: false, ..gelu([3072, 4096, 1024]) }));
     assert!(!in_turn(Request { boxed: false, ..gelu([3072, 4096, 1024]) }));
+}
+
+/// Small matrices and few terms go to warps by themselves, unless there is more to do than these have registers for.
+#[test]
+fn small_matrices_are_tiles_of_warps() {
+    let hopper = Target { warpgroups: true, ..TARGET };
+    let many = |shape, dtype| Request { batch: 4096, ..request(shape, dtype) };
+    for (dtype, tile) in [(DType::BF16, [32, 32]), (DType::F32, [16, 32])] {
+        for target in [TARGET, hopper] {
+            let of = |request: Request| Plan::new(&request, target, None);
+            let is_small =
+                |plan: &Plan| matches!(plan.choice, Choice::Small { .. } | Choice::SmallF32 { .. });
+            let plan = of(many([32, 32, 32], dtype));
+            assert!(is_small(&plan) && plan.tile == tile && !plan.choice.reads_any(), "{plan}");
+            // A warp has several tiles, of which a block takes eight at a time.
+            let tiles = plan.total(4096);
+            assert!(plan.abreast == 8 && plan.blocks(4096) <= 2 * 132, "{tiles} by {}", plan.blocks(4096));
+            assert_eq!(plan.blocks(1), plan.total(1).div_ceil(8));
+            let few = of(request([65_536, 30, 24], dtype));
+            assert!(is_small(&few), "{few}");
+            // Nothing is copied first, whatever the strides.
+            let copied = Side { along_k: false, copied: true };
+            let lying =
+                of(Request { sides: [copied, ALONG_K], begins: [2, 128], ..many([17, 19, 21], dtype) });
+            assert!(is_small(&lying) && lying.choice.reads_any(), "{lying}");
+            assert_eq!(lying.sides, [Side { copied: false, ..copied }, ALONG_K], "{lying}");
+            for request in
+                [Request { simple: false, ..many([32, 32, 32], dtype) }, many([32, 32, 512], dtype)]
+            {
+                assert!(!is_small(&of(request)));
+            }
+            assert!(!is_small(&of(Request { simple: true, ..many([32, 32, 0], dtype) })));
+        }
+    }
 }
 
 /// Tiles of 192×128 are turned wherever results leave in boxes or by threads, whatever lies beside the sums.

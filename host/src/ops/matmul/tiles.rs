@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use kernels_gpu::matmul as kernels;
 
-use super::plan::{Choice, LAYOUTS, Request, Target};
+use super::plan::{Choice, LAYOUTS, Request, Side, Target};
 use crate::dtype::DType;
 use cuda_std::kernel::Kernel;
 
@@ -22,6 +22,8 @@ pub(super) struct Tile {
     pub pace: Pace,
     /// Whether threads can store its results from shared memory, where rows of these are no whole packs.
     pub scatters: bool,
+    /// Tiles that a block takes at a time.
+    pub abreast: u32,
 }
 
 /// How a kernel's blocks go on.
@@ -41,6 +43,8 @@ pub(super) enum Pace {
     Reading(Read),
     /// The same, whose blocks stay for several tiles.
     Sweeping(Sweep),
+    /// Warps take tiles by themselves, and blocks stay.
+    Alone(Alone),
     /// The same by the accelerator; the splits of k are the blocks of a cluster.
     Streaming(Stream),
 }
@@ -67,6 +71,21 @@ pub(super) struct Sweep {
     pub megabyte: f64,
     /// For the loads of a tile that are in flight together, and what is done with them.
     pub turn: f64,
+}
+
+/// What a launch of `small` takes, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Alone {
+    /// Once for a launch.
+    pub once: f64,
+    /// For a tile of each warp.
+    pub tile: f64,
+    /// For a step of its terms.
+    pub step: f64,
+    /// For its sums where results are no whole packs.
+    pub ragged: f64,
+    /// For each megabyte.
+    pub megabyte: f64,
 }
 
 /// What a launch of `narrow` takes, in microseconds.
@@ -199,7 +218,27 @@ const NARROW_F32: Stream = Stream {
 const NARROW_F32_INTAKE: [f64; 2] = [26.1, 30.0];
 /// That of `short`, by hand, and the most steps that it takes.
 const SHORT: Sweep = Sweep { once: 1.6, megabyte: 0.26, turn: 1.0 };
+/// `turn` instead, of two fragments of 16 bits and of f32.
+const SHORT_TURNS_OF_TWO: [f64; 2] = [2.4, 3.7];
 const MOST_SHORT_STEPS: usize = 16;
+/// Those of `small` with tiles of 16 and of 32 rows and of `small_f32`, of operands in packs and as they lie, fitted to the times of 29 shapes of terms along k and
+/// across it on an H200: the root of the mean square of the error is 6 to 11 %.
+const SMALL: [Alone; 3] = [
+    Alone { once: 1.5, tile: 0.41, step: 0.47, ragged: 0.45, megabyte: 0.15 },
+    Alone { once: 1.75, tile: 0.48, step: 0.59, ragged: 1.1, megabyte: 0.13 },
+    Alone { once: 1.0, tile: 0.55, step: 0.71, ragged: 0.62, megabyte: 0.137 },
+];
+const SMALL_AS_IT_LIES: [Alone; 3] = [
+    Alone { once: 1.1, tile: 0.3, step: 0.65, ragged: 0.7, megabyte: 0.25 },
+    Alone { once: 1.35, tile: 0.4, step: 0.66, ragged: 1.35, megabyte: 0.22 },
+    Alone { once: 0.9, tile: 0.52, step: 0.99, ragged: 0.55, megabyte: 0.127 },
+];
+/// What a step takes longer for an operand that is read by lines of a term, by runs that begin anywhere, and by elements.
+const SMALL_BY_LINES: [f64; 3] = [0.12, 0.25, 0.0];
+const SMALL_BY_RUNS: [f64; 2] = [0.3, 0.6];
+const SMALL_BY_ELEMENTS: [f64; 3] = [0.45, 0.75, 0.08];
+/// Steps that `small` takes; with more of them others are faster, and a sum of no terms is left to these, too.
+const SMALL_STEPS: RangeInclusive<usize> = 1..=7;
 /// Those of the shapes of `tf32_pipelined`, fitted on an H100 to the times of 55 shapes in up to eight splits: the root of the mean square of the
 /// error is 10 %, and what is chosen takes 0.4 % longer than the fastest. Of ragged results those of `pipelined`.
 const TF32_PIPED: [Stay; 4] = [
@@ -227,11 +266,14 @@ pub(super) fn tiles(request: &Request, few: &Request, target: Target) -> Vec<Til
                 rate: F32_RATES[index],
                 pace: Pace::Waves,
                 scatters: false,
+                abreast: 1,
             }
         });
         let on_tensor_cores = tf32_tiles(request, target).chain(parted_tiles(request, target));
         let short = target.fast_tf32.then(|| short_tile(few)).flatten();
         let of_few = narrow_tiles(few, target).into_iter().chain(thin_f32_tile(few, target)).chain(short);
+        let small = target.fast_tf32.then(|| small_tiles(request)).into_iter().flatten();
+        let of_few = of_few.chain(small);
         let by_maps = tf32_piped_tiles(request, target).chain(of_few);
         return on_cores.chain(on_tensor_cores).chain(by_maps).collect();
     }
@@ -249,6 +291,7 @@ pub(super) fn tiles(request: &Request, few: &Request, target: Target) -> Vec<Til
                 rate: HALF_RATES[shape] * if target.warpgroups { ON_HOPPER } else { 1.0 },
                 pace: Pace::Waves,
                 scatters: false,
+                abreast: 1,
             }
         })
         .collect();
@@ -279,12 +322,14 @@ pub(super) fn tiles(request: &Request, few: &Request, target: Target) -> Vec<Til
             rate: 0.0,
             pace: Pace::Alternating(ALTERNATING[shape]),
             scatters: false,
+            abreast: 1,
         }
     }));
     tiles.extend(cluster_tiles(request, target));
     tiles.extend(narrow_tiles(few, target));
     tiles.extend(thin_tile(few, target));
     tiles.extend(short_tile(few));
+    tiles.extend(small_tiles(request));
     tiles
 }
 
@@ -307,6 +352,7 @@ fn of_consumers<A>(
         pace,
         scatters: of("SUMS") as usize <= kernels::MOST_SCATTERED
             && matches!(choice, Choice::Pipelined { .. } | Choice::Turned { .. }),
+        abreast: 1,
     }
 }
 
@@ -374,8 +420,73 @@ fn short_tile(request: &Request) -> Option<Tile> {
     let of = |kernel: &Kernel<_>| ["FRAGMENTS", "STEPS"].map(|name| kernel.constant(name));
     let (index, kernel) = instances.find(|(_, kernel)| of(kernel) == [fragments, at_once])?;
     let groups = kernels::SHORT_WARPS as usize * kernel.constant("GROUPS");
-    let pace = Pace::Sweeping(SHORT);
+    let wide = usize::from(request.dtype == DType::F32);
+    let turn = if fragments == 2 { SHORT_TURNS_OF_TWO[wide] } else { SHORT.turn };
+    let pace = Pace::Sweeping(Sweep { turn, ..SHORT });
     Some(of_packs(Choice::Short { index }, [fragments, groups], kernel.bounds.min_blocks, pace))
+}
+
+/// Those of `small` and `small_f32`, for few terms and nothing but simple: in packs along k of operands that lie so or are copied, and of others as they lie.
+fn small_tiles(request: &Request) -> Vec<Tile> {
+    let steps = (request.k * request.dtype.size()).div_ceil(kernels::SMALL_STEP_BYTES as usize);
+    if !request.simple || !SMALL_STEPS.contains(&steps) {
+        return Vec::new();
+    }
+    let in_packs = steps_of_packs(request, kernels::SMALL_STEP_BYTES).is_some();
+    let lies_in_packs = in_packs && request.sides.iter().all(|side| !side.copied);
+    let tile = |choice, [height, packed]: [usize; 2], resident| {
+        let kind = if request.dtype == DType::F32 { 2 } else { height - 1 };
+        let pace = match packed {
+            1 if in_packs => SMALL[kind],
+            0 if !lies_in_packs => as_it_lies(request, kind),
+            _ => return None,
+        };
+        Some(Tile {
+            choice,
+            rows: height as u32 * kernels::SMALL_ROWS,
+            cols: kernels::SMALL_COLS,
+            shared_bytes: 0,
+            resident,
+            rate: 0.0,
+            pace: Pace::Alone(pace),
+            scatters: false,
+            abreast: kernels::SMALL_WARPS,
+        })
+    };
+    if request.dtype == DType::F32 {
+        let instances = kernels::small_f32::ALL.iter().enumerate();
+        let tile = |(index, kernel): (usize, &Kernel<_>)| {
+            tile(Choice::SmallF32 { index }, [1, kernel.constant("PACKED")], kernel.bounds.min_blocks)
+        };
+        return instances.filter_map(tile).collect();
+    }
+    let instances = kernels::small::kernels::<half::bf16>().iter().enumerate();
+    let tile = |(index, kernel): (usize, &Kernel<_>)| {
+        let constants = ["HEIGHT", "PACKED"].map(|name| kernel.constant(name));
+        tile(Choice::Small { index }, constants, kernel.bounds.min_blocks)
+    };
+    instances.filter_map(tile).collect()
+}
+
+/// What number `kind` of [`SMALL_AS_IT_LIES`] takes, by how the kernel reads each operand.
+fn as_it_lies(request: &Request, kind: usize) -> Alone {
+    let Request { m, n, k, dtype, sides, begins, .. } = *request;
+    let half = dtype.size() == 2;
+    // Neighbouring lines of a term that a lane reads together.
+    let runs = [(m, 2), (n, 8 / dtype.size())];
+    let longer = |i: usize| {
+        let (lines, run) = runs[i];
+        let by_lines = lines.is_multiple_of(run) && begins[i] >= run * dtype.size();
+        match sides[i] {
+            Side { along_k: true, copied: false } => 0.0,
+            Side { along_k: true, .. } if half && begins[i] >= 4 && k.is_multiple_of(2) => 0.0,
+            Side { along_k: true, .. } if half => SMALL_BY_RUNS[kind],
+            Side { along_k: false, .. } if by_lines => SMALL_BY_LINES[kind],
+            _ => SMALL_BY_ELEMENTS[kind],
+        }
+    };
+    let pace = SMALL_AS_IT_LIES[kind];
+    Alone { step: pace.step + longer(0) + longer(1), ..pace }
 }
 
 /// That of an instance of `thin`, `thin_f32` or `short`, of so many fragments of a and groups of columns.
@@ -389,6 +500,7 @@ fn of_packs(choice: Choice, [fragments, groups]: [usize; 2], resident: u32, pace
         rate: 0.0,
         pace,
         scatters: false,
+        abreast: 1,
     }
 }
 
@@ -437,7 +549,7 @@ fn narrow_tiles_of<A>(
 /// That of a kernel whose clusters share out k.
 fn of_clusters(choice: Choice, [rows, cols]: [u32; 2], stages: u32, resident: u32, pace: Pace) -> Tile {
     let shared_bytes = kernels::clustered_shared_bytes(rows, cols, stages);
-    Tile { choice, rows, cols, shared_bytes, resident, rate: 0.0, pace, scatters: false }
+    Tile { choice, rows, cols, shared_bytes, resident, rate: 0.0, pace, scatters: false, abreast: 1 }
 }
 
 /// Those of `clustered` and `loose`.
@@ -485,6 +597,7 @@ fn tf32_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
             rate: TF32_RATES[shape],
             pace: Pace::Waves,
             scatters: false,
+            abreast: 1,
         }
     })
 }
