@@ -1,0 +1,116 @@
+//! Choices among the pipelines of Hopper.
+
+use super::{ALONG_K, TARGET, request};
+use crate::dtype::DType;
+use crate::ops::matmul::plan::{Choice, Plan, Request, Side, Target, Wanted};
+
+#[test]
+fn hopper_takes_the_pipelines_unless_they_cannot_read() {
+    let hopper = Target { warpgroups: true, ..TARGET };
+    let large = request([4096, 4096, 4096], DType::BF16);
+    let plan = Plan::new(&large, hopper, None);
+    assert_eq!((plan.choice, plan.tile, plan.blocks(1)), (Choice::Pipelined { shape: 0 }, [128, 256], 128));
+    let few = Plan::new(&request([3072, 1024, 1024], DType::BF16), hopper, None);
+    assert_eq!((few.tile, few.splits), ([192, 128], 1));
+    for request in [Request { mappable: [false; 2], ..large }, request([256, 256, 0], DType::BF16)] {
+        assert!(matches!(Plan::new(&request, hopper, None).choice, Choice::TensorCores { .. }));
+    }
+    // Few terms and many results: what does not use warpgroups stands back.
+    let flat = Plan::new(&request([1664, 6904, 40], DType::BF16), hopper, None);
+    assert!(!matches!(flat.choice, Choice::TensorCores { .. }), "{flat}");
+    let split = Plan::new(&request([128, 4096, 4096], DType::BF16), hopper, None);
+    assert!(split.splits > 1 && split.is_clustered(), "{split}");
+}
+
+#[test]
+fn tiles_are_taken_in_turn_where_their_ends_are_long_or_many() {
+    let hopper = Target { warpgroups: true, ..TARGET };
+    let in_turn = |request: Request| {
+        let plan = Plan::new(&request, hopper, None);
+        matches!(plan.choice, Choice::Alternating { .. }) && plan.splits == 1
+    };
+    let gelu = |shape| Request { gelu: true, ..request(shape, DType::BF16) };
+    assert!(in_turn(gelu([3072, 4096, 1024])) && in_turn(request([8192, 50304, 768], DType::BF16)));
+    assert!(!in_turn(gelu([4096, 4096, 4096])) && !in_turn(gelu([3072, 1024, 1024])));
+    // With something beside the sums, or results that leave otherwise.
+    assert!(!in_turn(Request { in_turn: false, ..gelu([3072, 4096, 1024]) }));
+    assert!(!in_turn(Request { boxed: false, ..gelu([3072, 4096, 1024]) }));
+}
+
+/// Tiles of 192×128 are turned wherever results leave in boxes or by threads, whatever lies beside the sums.
+#[test]
+fn tiles_of_192_rows_are_turned() {
+    let hopper = Target { warpgroups: true, ..TARGET };
+    let of = |request: Request| Plan::new(&request, hopper, None);
+    let layer = request([3072, 1024, 1024], DType::BF16);
+    for request in [layer, Request { gelu: true, ..layer }, Request { in_turn: false, ..layer }] {
+        let plan = of(request);
+        assert_eq!((plan.choice, plan.tile), (Choice::Turned { shape: 0 }, [192, 128]), "{plan}");
+    }
+    let plan = of(Request { boxed: false, ..layer });
+    assert!(!matches!(plan.choice, Choice::Turned { .. }), "{plan}");
+    assert!(
+        Plan::candidates(&layer, TARGET).iter().all(|plan| !matches!(plan.choice, Choice::Turned { .. }))
+    );
+}
+
+/// At the limit of power a tile of 128×256 has to be the better one by more than a little.
+#[test]
+fn long_products_take_turns_where_much_is_done_behind_them() {
+    let hopper = Target { warpgroups: true, ..TARGET };
+    let of = |request: Request| Plan::new(&request, hopper, None);
+    let large = request([8192; 3], DType::BF16);
+    assert_eq!(of(large).tile, [128, 256], "{}", of(large));
+    let gradient = request([8192, 768, 50304], DType::BF16);
+    for request in [Request { gelu: true, ..large }, gradient] {
+        let plan = of(request);
+        assert!(matches!(plan.choice, Choice::Alternating { .. }) && plan.tile == [192, 128], "{plan}");
+    }
+}
+
+#[test]
+fn few_tiles_take_clusters() {
+    let hopper = Target { warpgroups: true, ..TARGET };
+    let of = |shape, sides| Plan::new(&Request { sides, ..request(shape, DType::BF16) }, hopper, None);
+    let deep = of([88, 24, 2272], [ALONG_K; 2]);
+    assert!(matches!(deep.choice, Choice::Clustered { .. }) && deep.splits > 1 && deep.early, "{deep}");
+    let any = Side { along_k: true, copied: true };
+    let odd = of([111, 6068, 53], [any; 2]);
+    assert!(matches!(odd.choice, Choice::Loose { .. }) && odd.sides == [ALONG_K; 2], "{odd}");
+    // More clusters at a time than fit would take turns.
+    let wide = of([64, 1024, 1024], [ALONG_K; 2]);
+    assert_eq!((wide.tile, wide.splits), ([64, 64], 4), "{wide}");
+    // What is read often is worth a copy.
+    let large = of([1000, 2000, 3001], [any; 2]);
+    assert!(matches!(large.choice, Choice::Pipelined { .. }) && large.sides == [any; 2], "{large}");
+    for m in [16, 100] {
+        for plan in Plan::candidates(&request([m, 100, 1000], DType::F16), hopper) {
+            assert!(!plan.is_clustered() || plan.splits.is_power_of_two() && plan.splits <= 8, "{plan}");
+        }
+    }
+}
+
+#[test]
+fn operands_are_copied_where_their_lines_would_be_looked_up_for_longer() {
+    let hopper = Target { warpgroups: true, ..TARGET };
+    let of = |shape| Plan::new(&request(shape, DType::BF16), hopper, None);
+    let misaligned = request([696, 3216, 3544], DType::BF16);
+    assert_eq!(misaligned.begins, [16; 2]);
+    let copied = Side { copied: true, ..ALONG_K };
+    let plan = Plan::new(&misaligned, hopper, None);
+    assert_eq!(plan.sides, [copied, ALONG_K], "{plan}");
+    assert_eq!(Plan::new(&misaligned, hopper, Some(Wanted::exactly(&plan))), plan);
+    let lying = plan.with_less_memory(&misaligned, hopper, Some(Wanted::exactly(&plan)))[0];
+    assert_eq!((lying.sides, lying.choice), ([ALONG_K; 2], plan.choice), "{lying}");
+    // What must be copied is read by threads that take it as it lies, where there is no memory.
+    let odd = Request { sides: [copied; 2], begins: [2; 2], ..request([5000, 5001, 5003], DType::BF16) };
+    let plan = Plan::new(&odd, hopper, None);
+    let less = plan.with_less_memory(&odd, hopper, None);
+    assert!(plan.sides == [copied; 2] && less.len() == 1, "{plan}");
+    assert!(matches!(less[0].choice, Choice::Loose { .. }) && less[0].sides == [ALONG_K; 2], "{}", less[0]);
+    assert_eq!(of([5000, 5000, 5000]).sides, [copied; 2]);
+    // Nothing to gain, or too little.
+    for shape in [[4096; 3], [696, 3216, 3584], [8192, 50_304, 768], [300, 300, 3544], [64, 4096, 4104]] {
+        assert_eq!(of(shape).sides, [ALONG_K; 2], "{shape:?}");
+    }
+}
