@@ -235,7 +235,7 @@ const SMALL_AS_IT_LIES: [Alone; 3] = [
 ];
 /// What a step takes longer for an operand that is read by lines of a term, by runs that begin anywhere, and by elements.
 const SMALL_BY_LINES: [f64; 3] = [0.12, 0.25, 0.0];
-const SMALL_BY_RUNS: [f64; 2] = [0.3, 0.6];
+const SMALL_BY_RUNS: [f64; 2] = [0.4, 0.6];
 const SMALL_BY_ELEMENTS: [f64; 3] = [0.45, 0.75, 0.08];
 /// Steps that `small` takes; with more of them others are faster, and a sum of no terms is left to these, too.
 const SMALL_STEPS: RangeInclusive<usize> = 1..=7;
