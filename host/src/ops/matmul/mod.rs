@@ -2,11 +2,13 @@
 
 mod backward;
 mod copies;
+mod few_tiles;
 mod launch;
 mod layout;
 mod leaving;
 mod maps;
 mod model;
+mod pace;
 mod parted;
 mod plan;
 mod problem;

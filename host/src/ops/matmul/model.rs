@@ -13,8 +13,9 @@
 use kernels_gpu::matmul::{self as kernels, PARTS};
 
 use super::layout::{LINE, pitch};
+use super::pace::{Alone, Alternate, Cluster, Pace, Part, Read, Stay, Sweep};
 use super::plan::{Choice, Plan, Request, Side, Target};
-use super::tiles::{Alone, Alternate, Cluster, Pace, Part, Read, Stay, Sweep, Tile};
+use super::tiles::Tile;
 use crate::cuda::shared::blocks_that_fit;
 use crate::dtype::DType;
 

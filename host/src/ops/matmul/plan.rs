@@ -275,13 +275,10 @@ impl Choice {
 
     /// Whether it reads operands in any strides, so that nothing is copied first.
     pub(super) fn reads_any(self) -> bool {
-        let by_elements = |packed: usize| packed == 0;
         match self {
             Choice::CudaCores { .. } | Choice::Loose { .. } | Choice::Parted { .. } => true,
-            Choice::Small { index } => {
-                by_elements(kernels::small::kernels::<half::bf16>()[index].constant("PACKED"))
-            }
-            Choice::SmallF32 { index } => by_elements(kernels::small_f32::ALL[index].constant("PACKED")),
+            Choice::Small { index } => kernels::small::kernels::<half::bf16>()[index].constant("PACKED") == 0,
+            Choice::SmallF32 { index } => kernels::small_f32::ALL[index].constant("PACKED") == 0,
             _ => false,
         }
     }
