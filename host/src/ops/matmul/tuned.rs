@@ -63,8 +63,24 @@ pub fn tuned(
 
 /// What a choice depends on, in a line.
 fn key(problem: &Problem, request: &Request) -> String {
-    let Request { m, n, k, batch, dtype, tf32, sides, begins, mappable, neighbours, boxed, in_turn, .. } =
-        *request;
+    // All of them, so that none is forgotten; GELU and what is simple follow from the epilogue, and columns from the extents.
+    let Request {
+        m,
+        n,
+        k,
+        batch,
+        dtype,
+        tf32,
+        sides,
+        begins,
+        mappable,
+        neighbours,
+        boxed,
+        in_turn,
+        gelu: _,
+        simple: _,
+        by_columns: _,
+    } = *request;
     let side = |i: usize| match (sides[i].along_k, sides[i].copied) {
         (true, false) => "k",
         (false, false) => "rows",
