@@ -15,6 +15,11 @@ pub(crate) fn share(bytes: u32, blocks: u32) -> u32 {
     (bytes / blocks).saturating_sub(OF_SYSTEM) & !(UNIT - 1)
 }
 
+/// What a block asks for that is to have more than so many bytes of a multiprocessor, with what that keeps for itself.
+pub(crate) fn more_than(bytes: u32) -> u32 {
+    (bytes.saturating_sub(OF_SYSTEM) & !(UNIT - 1)) + UNIT
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -31,5 +36,14 @@ mod tests {
             }
         }
         assert_eq!(share(1000, 2), 0);
+    }
+
+    #[test]
+    fn one_fits_that_has_more_than_half() {
+        for bytes in [228 << 10, 227 << 10, 164 << 10, 100 << 10, (100 << 10) + 2] {
+            let needed = more_than(bytes / 2);
+            assert_eq!(blocks_that_fit(bytes, needed), 1, "{bytes}");
+            assert_eq!(blocks_that_fit(bytes, needed - UNIT), 2, "{bytes}");
+        }
     }
 }

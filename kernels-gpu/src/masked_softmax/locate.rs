@@ -60,7 +60,7 @@ pub(super) struct Indices {
     query: i64,
 }
 
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 pub(super) fn indices(p: &Params, row: u32) -> Indices {
     let mut at = Indices {
         x: p.x_base,

@@ -179,7 +179,7 @@ pub(super) unsafe fn rows<T: Float, H: Held<T>, E: Ending<T>, const LANES: usize
 ///
 /// # Safety
 /// As [`Held::read_mask`].
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 pub(super) unsafe fn load_packs<T: Float, H: Held<T>, const LANES: usize, const PACKS: usize>(
     operands: &Operands<T>,
     p: &Params,

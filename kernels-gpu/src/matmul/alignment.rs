@@ -33,12 +33,13 @@ pub struct Repack {
 }
 plain_parameter!(Repack);
 
-/// Copies a matrix and, where `q` has packs, another.
+/// Copies a matrix and, where `q` has packs, another. The launch behind this one may start meanwhile if `LETS_IN` is 1: where several of its blocks fit on a
+/// multiprocessor they come to lie where this kernel's are fewest.
 ///
 /// # Safety
 /// The sources have the elements that `p` and `q` name, the others the packs; the grid has a thread for each pack.
-#[kernel(family = "matmul", types = [f32, f16, bf16], instances = [{ ; threads: 256 }])]
-pub unsafe fn repack<T: Float>(
+#[kernel(family = "matmul", types = [f32, f16, bf16], instances = [{ LETS_IN: 0; threads: 256 }, { LETS_IN: 1; threads: 256 }])]
+pub unsafe fn repack<T: Float, const LETS_IN: usize>(
     source: Global<T>,
     out: GlobalMut<T>,
     p: Repack,
@@ -46,8 +47,7 @@ pub unsafe fn repack<T: Float>(
     out_of_other: GlobalMut<T>,
     q: Repack,
 ) {
-    // Products of f32 have several blocks on a multiprocessor, which would come to lie where this kernel's are fewest.
-    if const { T::PER_PACK == 8 } {
+    if const { LETS_IN == 1 } {
         dependent::begin();
     }
     let index = thread::index_1d();

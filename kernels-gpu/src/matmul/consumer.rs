@@ -206,7 +206,7 @@ impl<const TURNED: bool> Finisher<TURNED> {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[allow(clippy::too_many_arguments)]
     unsafe fn store_as<
         T: Half,

@@ -191,7 +191,7 @@ impl<T: Float> Finish<T> {
     ///
     /// # Safety
     /// As [`Self::pack`], of a result that is packed.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub unsafe fn whole(&self, exists: bool, row: u32, col: u32, sums: [f32; PACK]) {
         let (p, t) = (&self.p, &self.tensors);
         let at = |matrix: Matrix| (row as i64 * matrix.row + col as i64) as usize;
@@ -268,7 +268,7 @@ impl<T: Float> Finish<T> {
     ///
     /// # Safety
     /// As [`Self::pack`]; (row, col) is within the result.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub unsafe fn one(&self, row: u32, col: u32, sum: f32) {
         let (p, t) = (&self.p, &self.tensors);
         let at = |matrix: Matrix| (row as i64 * matrix.row + col as i64 * matrix.col) as usize;
@@ -314,7 +314,7 @@ impl<T: Float> Finish<T> {
     ///
     /// # Safety
     /// As [`Self::pack`].
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub unsafe fn column<const N: usize>(&self, (row, step, end): (u32, u32, u32), col: u32, sums: [f32; N]) {
         let (p, t) = (&self.p, &self.tensors);
         if col >= p.n {

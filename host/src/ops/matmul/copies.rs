@@ -49,7 +49,7 @@ pub(super) fn prepare<T: Element + Float + kernels::repack::Instances>(
             };
         }
     }
-    copy::<T>(&pieces)?;
+    copy::<T>(&pieces, plan.beside_copies)?;
     Ok(Ready { layout, operands: held })
 }
 
@@ -127,14 +127,14 @@ fn gather<T: Float>(
     Ok(())
 }
 
-/// Copies the pieces, two by a launch.
-fn copy<T: Element + Float + kernels::repack::Instances>(pieces: &[Piece]) -> Result<()> {
+/// Copies the pieces, two by a launch, which may let in what comes behind it.
+fn copy<T: Element + Float + kernels::repack::Instances>(pieces: &[Piece], lets_in: bool) -> Result<()> {
     for two in pieces.chunks(2) {
         match two {
             [first, second] if first.packs() + second.packs() <= MOST_PACKS => {
-                launch::<T>(first, Some(second))?
+                launch::<T>(first, Some(second), lets_in)?
             }
-            _ => two.iter().try_for_each(|piece| launch::<T>(piece, None))?,
+            _ => two.iter().try_for_each(|piece| launch::<T>(piece, None, lets_in))?,
         }
     }
     Ok(())
@@ -144,12 +144,13 @@ fn copy<T: Element + Float + kernels::repack::Instances>(pieces: &[Piece]) -> Re
 fn launch<T: Element + Float + kernels::repack::Instances>(
     first: &Piece,
     second: Option<&Piece>,
+    lets_in: bool,
 ) -> Result<()> {
     let packs = first.packs() + second.map_or(0, Piece::packs);
     // Without packs nothing of a second one is read.
     let (other, q) =
         second.map_or((first, kernels::Repack { packs: 0, ..first.p }), |second| (second, second.p));
-    let kernel = &kernels::repack::kernels::<T>()[0];
+    let kernel = &kernels::repack::kernels::<T>()[usize::from(lets_in)];
     let grid = Grid::covering(packs as u64, kernel.bounds.threads.into())?;
     let args = (
         first.source.view::<T>()?,
@@ -181,7 +182,7 @@ pub fn packed_rows<T: Element + Float + kernels::repack::Instances>(
     let copied = Copied::new(&at, [rows, cols], [1, 1], true, T::PER_PACK);
     let mut pieces = Vec::new();
     let packed = repacked::<T>(op, matrix, &mut at, &copied, &mut pieces)?;
-    copy::<T>(&pieces)?;
+    copy::<T>(&pieces, false)?;
     Ok((packed, at.row as usize))
 }
 
@@ -204,7 +205,7 @@ mod tests {
         let mut lies = matrix;
         let mut pieces = Vec::new();
         let whole = repacked::<bf16>("matmul", &from, &mut lies, &copied, &mut pieces).unwrap();
-        copy::<bf16>(&pieces).unwrap();
+        copy::<bf16>(&pieces, true).unwrap();
         let got = whole.to_vec::<bf16>().unwrap();
         let Copied { outer, inner, lines, length, pitch, source, .. } = copied;
         assert_eq!(got.len(), outer * inner * lines * pitch);
@@ -222,7 +223,7 @@ mod tests {
             let again = Tensor::from_slice(device, whole.shape(), &vec![bf16::NAN; whole.len()]).unwrap();
             let mut pieces = Vec::new();
             gather::<bf16>("matmul", &copied.lying(&from).unwrap(), &again, most, &mut pieces).unwrap();
-            copy::<bf16>(&pieces).unwrap();
+            copy::<bf16>(&pieces, false).unwrap();
             assert_eq!(again.to_bytes().unwrap(), whole.to_bytes().unwrap(), "{matrix:?}, {most} at most");
         }
         let step = if along_k { lies.row } else { lies.col };

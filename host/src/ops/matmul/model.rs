@@ -16,7 +16,7 @@ use super::layout::{LINE, pitch};
 use super::pace::{Alone, Alternate, Cluster, Pace, Part, Read, Stay, Sweep};
 use super::plan::{Choice, Plan, Request, Side, Target};
 use super::tiles::Tile;
-use crate::cuda::shared::blocks_that_fit;
+use crate::cuda::shared::{blocks_that_fit, more_than};
 use crate::dtype::DType;
 
 /// Terms of a split are a multiple of every kernel's depth; this is that of the kernels for 16 bits and for parts.
@@ -31,6 +31,8 @@ const FILL: f64 = 2.5;
 const TF32_LAUNCH: f64 = 1.7;
 const TF32_END: f64 = 0.83;
 const TF32_WAVE: f64 = 2.0;
+/// Terms that it multiplies at least, zeros behind the last among them.
+const TF32_STAGE: usize = 32;
 /// Of `cuda_cores`, for each 1024 sums of a wave's blocks on a multiprocessor.
 const CUDA_CORES_END: f64 = 0.27;
 /// How much longer a block takes alone on a multiprocessor than its share of a full one's work.
@@ -78,6 +80,11 @@ const WHOLE_LOOKUPS: f64 = 85e3;
 /// Tiles of each warp of `small` from which on they are not taken in rounds, and what the last of them wait for, in rounds.
 const MANY_ROUNDS: f64 = 2.0;
 const OF_LAST_ROUND: f64 = 0.4;
+/// What tiles of one step take less where multiprocessors have hardly any, and up to which part of a round.
+const OF_FEW_TILES: f64 = 0.8;
+const FEW_TILES: f64 = 0.35;
+/// What clusters wait for until there is room for all of their blocks beside those of copies.
+const OF_ROOM: f64 = 0.35;
 /// From so many microseconds on a product is at the limit of the GPU's power, where tiles of 128×256 take so much longer than others.
 const AT_THE_LIMIT: f64 = 600.0;
 const OF_POWER: f64 = 1.03;
@@ -151,7 +158,11 @@ impl Tile {
         let resident = f64::from(self.resident.min(fitting).max(1));
         let sms = f64::from(target.sms);
         // Of one block, at its share of a multiprocessor's rate.
-        let work = f64::from(self.rows) * f64::from(self.cols) * k_of_split.min(k) as f64 / self.rate / 1e3;
+        let terms = match self.choice {
+            Choice::Tf32Cores { .. } => k_of_split.min(k).max(TF32_STAGE),
+            _ => k_of_split.min(k),
+        };
+        let work = f64::from(self.rows) * f64::from(self.cols) * terms as f64 / self.rate / 1e3;
         let rounded = matches!(self.choice, Choice::Tf32Pipelined { .. });
         // Stages are of lines along k, and of parts of 16 bits.
         let depth = if matches!(self.pace, Pace::Parted(_)) { DEPTH } else { LINE / dtype.size() };
@@ -259,7 +270,13 @@ impl Tile {
             Pace::Reading(Read { once, megabyte, .. }) | Pace::Sweeping(Sweep { once, megabyte, .. }) => {
                 once + compute.max(megabyte * bytes / 1e6)
             }
-            Pace::Alone(Alone { once, megabyte, .. }) => once + compute + megabyte * bytes / 1e6,
+            Pace::Alone(Alone { once, megabyte, .. }) => {
+                // All of a warp's loads are under way at once, and hardly any others.
+                let is_one_step = k * dtype.size() <= kernels::SMALL_STEP_BYTES as usize;
+                let busy = blocks / f64::from(self.abreast) / slots / FEW_TILES;
+                let spared = if is_one_step { OF_FEW_TILES * (1.0 - busy).max(0.0) } else { 0.0 };
+                once + compute + megabyte * bytes / 1e6 - spared
+            }
             Pace::Staying(_) | Pace::Alternating(_) => {
                 let lines = lines(request, tiles);
                 let of_blocks = compute + BYTES[0] * bytes / 1e6 + LINES[0] * lines / 1e3;
@@ -322,7 +339,13 @@ impl Tile {
         let launches =
             if matches!(self.pace, Pace::Parted(_)) { count } else { (count - transposed).min(1.0) };
         let copies = copy * launches + TRANSPOSE * transposed + copying;
-        let microseconds = of_blocks + reduce + copies;
+        // Blocks that begin while those of copies end come to lie several on one multiprocessor and none on others, unless there is room for one alone.
+        let at_once = if clustered { waves_of_clusters(1.0) <= 1.0 } else { blocks <= sms };
+        let alone = launches > 0.0 && at_once;
+        let half = target.shared_bytes / 2;
+        let shared_bytes = if alone { self.shared_bytes.max(more_than(half)) } else { self.shared_bytes };
+        let of_room = if clustered && splits > 1 && launches > 0.0 { OF_ROOM } else { 0.0 };
+        let microseconds = of_blocks + reduce + copies + of_room;
         let early = match self.pace {
             Pace::Streaming(_) => comes_evenly,
             _ => microseconds < EARLY,
@@ -335,7 +358,7 @@ impl Tile {
             tiles,
             splits,
             k_of_split,
-            shared_bytes: self.shared_bytes,
+            shared_bytes,
             most_blocks: if matches!(
                 self.pace,
                 Pace::Staying(_)
@@ -350,6 +373,7 @@ impl Tile {
             },
             abreast: self.abreast,
             early,
+            beside_copies: dtype != DType::F32 || alone,
             asks: microseconds < EARLY
                 && !matches!(self.pace, Pace::Streaming(_))
                 && (blocks * turns <= ASKING || [self.rows, self.cols] == ALWAYS_ASKING),

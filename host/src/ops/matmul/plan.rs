@@ -312,7 +312,7 @@ pub struct Plan {
     pub splits: usize,
     /// Terms of a part.
     pub k_of_split: usize,
-    /// Bytes of shared memory of a block.
+    /// Bytes of shared memory of a block: more than it uses where it is to be alone on its multiprocessor.
     pub shared_bytes: u32,
     /// Most blocks of a launch, which take several tiles each where there are more.
     pub most_blocks: u64,
@@ -320,6 +320,8 @@ pub struct Plan {
     pub abreast: u32,
     /// The launch may start before what is ahead of it is done.
     pub early: bool,
+    /// It may also start before copies of its operands are done.
+    pub beside_copies: bool,
     /// Such a launch lets the first lines of b come to L2 meanwhile.
     pub asks: bool,
     /// What the model expects.

@@ -29,7 +29,7 @@ pub(super) const fn has_few(units: u32, span: usize) -> bool {
 /// # Safety
 /// As [`sequence()`](fn@super::sequence); all [`OWNERS`] threads behind the first [`WARPS`] warps call, and these warps
 /// multiply.
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 pub unsafe fn gates<
     T: Half,
     const GATES: usize,

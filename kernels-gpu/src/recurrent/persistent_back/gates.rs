@@ -19,7 +19,7 @@ use cuda_std::prelude::*;
 /// # Safety
 /// As [`sequence_back()`](fn@super::sequence_back); all threads behind the first [`WARPS`] warps call, [`OWNERS`] for each of `CLUSTER` sets, and these warps
 /// multiply. Of a cluster the inboxes are poisoned.
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 pub unsafe fn gates<T: Half, const GATES: usize, const CLUSTER: usize>(
     of: Operands<T>,
     p: &Sequence,
