@@ -130,6 +130,21 @@ impl Tile {
         [request.m.div_ceil(self.rows as usize), request.n.div_ceil(self.cols as usize)]
     }
 
+    /// How many blocks a multiprocessor is to have room for, where fewer than fit. Those that begin while the blocks ahead of them end come to lie several on one
+    /// multiprocessor and none on others, if they can. But what follows a launch of the same kind begins earlier where its blocks find room beside those.
+    ///
+    /// The launch has so many waves of clusters that are alone on their multiprocessors, and so many blocks for each multiprocessor.
+    fn spread(&self, waves_of_clusters: f64, blocks: f64, copied: bool) -> Option<u32> {
+        let half = if copied { 1.0 } else { 0.5 };
+        match self.pace {
+            Pace::Clusters(_) => (waves_of_clusters <= 1.0).then_some(1),
+            Pace::Streaming(_) => (waves_of_clusters <= half).then_some(1),
+            Pace::Staying(_) | Pace::Alternating(_) | Pace::Reading(_) => (blocks <= half).then_some(1),
+            Pace::Waves => Some(blocks.ceil().max(1.0) as u32).filter(|&of_each| of_each < self.resident),
+            Pace::Parted(_) | Pace::Sweeping(_) | Pace::Alone(_) => None,
+        }
+    }
+
     /// Whether a block has its shared memory.
     pub(super) fn fits(&self, target: Target) -> bool {
         blocks_that_fit(target.shared_bytes, self.shared_bytes) > 0
@@ -339,12 +354,13 @@ impl Tile {
         let launches =
             if matches!(self.pace, Pace::Parted(_)) { count } else { (count - transposed).min(1.0) };
         let copies = copy * launches + TRANSPOSE * transposed + copying;
-        // Blocks that begin while those of copies end come to lie several on one multiprocessor and none on others, unless there is room for one alone.
-        let at_once = if clustered { waves_of_clusters(1.0) <= 1.0 } else { blocks <= sms };
-        let alone = launches > 0.0 && at_once;
-        let half = target.shared_bytes / 2;
-        let shared_bytes = if alone { self.shared_bytes.max(more_than(half)) } else { self.shared_bytes };
-        let of_room = if clustered && splits > 1 && launches > 0.0 { OF_ROOM } else { 0.0 };
+        let copied = launches > 0.0;
+        let waves = if clustered { waves_of_clusters(1.0) } else { 0.0 };
+        let spread = self.spread(waves, blocks / sms, copied);
+        let shared_bytes = spread.map_or(self.shared_bytes, |of_each| {
+            self.shared_bytes.max(more_than(target.shared_bytes / (of_each + 1)))
+        });
+        let of_room = if clustered && splits > 1 && copied { OF_ROOM } else { 0.0 };
         let microseconds = of_blocks + reduce + copies + of_room;
         let early = match self.pace {
             Pace::Streaming(_) => comes_evenly,
@@ -373,7 +389,7 @@ impl Tile {
             },
             abreast: self.abreast,
             early,
-            beside_copies: dtype != DType::F32 || alone,
+            beside_copies: dtype != DType::F32 || spread.is_some(),
             asks: microseconds < EARLY
                 && !matches!(self.pace, Pace::Streaming(_))
                 && (blocks * turns <= ASKING || [self.rows, self.cols] == ALWAYS_ASKING),

@@ -3,7 +3,7 @@
 use super::{ALONG_K, TARGET, request};
 use crate::cuda::shared::blocks_that_fit;
 use crate::dtype::DType;
-use crate::ops::matmul::plan::{Choice, Plan, Request, Side, Target, Wanted};
+use crate::ops::matmul::plan::{Choice, LAYOUTS, Plan, Request, Side, Target, Wanted};
 
 const HOPPER: Target = Target { warpgroups: true, ..TARGET };
 
@@ -112,50 +112,56 @@ fn operands_are_copied_where_their_lines_would_be_looked_up_for_longer() {
     }
 }
 
-/// Whether the multiprocessor of such a block has room for another.
-fn has_room_for_two(plan: &Plan, target: Target) -> bool {
-    blocks_that_fit(target.shared_bytes, plan.shared_bytes) > 1
+/// Blocks that a multiprocessor has shared memory for.
+fn room(plan: &Plan) -> u32 {
+    blocks_that_fit(HOPPER.shared_bytes, plan.shared_bytes)
+}
+
+fn with_copies(request: Request) -> Request {
+    Request { sides: [Side { copied: true, ..ALONG_K }; 2], begins: [2; 2], ..request }
 }
 
 #[test]
-fn blocks_beside_those_of_copies_are_alone_where_all_of_them_can_be() {
-    for dtype in [DType::BF16, DType::F32] {
-        for shape in [[85, 335, 588], [42, 1236, 89], [1589, 19, 372], [1190, 2050, 61]] {
-            let lies = request(shape, dtype);
-            let copied = Request { sides: [Side { copied: true, ..ALONG_K }; 2], begins: [2; 2], ..lies };
-            for plan in Plan::candidates(&copied, HOPPER) {
-                let copies = plan.sides.iter().any(|side| side.copied) && !plan.choice.reads_any();
-                if copies && !plan.is_clustered() {
-                    let can_be = plan.blocks(1) <= u64::from(HOPPER.sms);
-                    assert!(!can_be || !has_room_for_two(&plan, HOPPER), "{shape:?} {plan}");
-                }
-                // Of f32 others begin when copies are done.
-                let alone = !has_room_for_two(&plan, HOPPER) && plan.blocks(1) <= u64::from(HOPPER.sms);
-                assert!(!copies || dtype != DType::F32 || alone || !plan.beside_copies, "{shape:?} {plan}");
-            }
-            // Of what is read as it lies two are together.
-            for plan in Plan::candidates(&lies, HOPPER) {
-                let of_two = matches!(plan.choice, Choice::Pipelined { .. } | Choice::Clustered { .. });
-                assert!(!of_two || plan.tile != [64, 64] || has_room_for_two(&plan, HOPPER), "{plan}");
+fn blocks_of_f32_have_room_for_no_more_than_their_share() {
+    let instances = kernels_gpu::matmul::tf32_cores::ALL;
+    for shape in [[48, 40, 632], [42, 1236, 89], [1416, 88, 448], [1190, 2050, 61], [4096, 4096, 64]] {
+        let lies = request(shape, DType::F32);
+        for request in [lies, with_copies(lies)] {
+            for plan in Plan::candidates(&request, HOPPER) {
+                let Choice::Tf32Cores { shape: index } = plan.choice else { continue };
+                let of_each = plan.blocks(1).div_ceil(HOPPER.sms.into()) as u32;
+                let most = instances[index * LAYOUTS].bounds.min_blocks;
+                let spread = of_each < most;
+                assert!(room(&plan) == of_each || !spread && room(&plan) >= most, "{shape:?} {plan}");
+                // Those that are not spread would come to lie where those of copies are fewest.
+                assert_eq!(plan.beside_copies, spread, "{shape:?} {plan}");
             }
         }
     }
 }
 
 #[test]
-fn clusters_beside_copies_are_alone_where_all_of_them_fit() {
-    let copied = |shape| {
-        let request = request(shape, DType::BF16);
-        let request = Request { sides: [Side { copied: true, ..ALONG_K }; 2], begins: [2; 2], ..request };
+fn few_tiles_have_a_multiprocessor_each() {
+    let of = |request: Request| {
         let plans = Plan::candidates(&request, HOPPER).into_iter();
-        plans.filter(|plan| plan.tile == [64, 64] && plan.is_clustered()).collect::<Vec<_>>()
+        let plan = plans.filter(|plan| plan.tile == [64, 64]);
+        room(&plan.clone().find(|plan| matches!(plan.choice, Choice::Pipelined { .. })).unwrap())
     };
-    let two_fit = |shape, splits: usize| {
-        let plans = copied(shape);
-        let of = |plan: &&Plan| plan.splits == splits && matches!(plan.choice, Choice::Clustered { .. });
-        has_room_for_two(plans.iter().find(of).unwrap(), HOPPER)
+    let tiles = |count: usize| request([64, 64 * count, 1000], DType::BF16);
+    // Beside those of a launch before it that has as many; behind copies all of them are its own.
+    assert_eq!([66, 67, 132].map(|count| of(tiles(count))), [1, 2, 2]);
+    assert_eq!([66, 132, 133].map(|count| of(with_copies(tiles(count)))), [1, 1, 2]);
+}
+
+#[test]
+fn clusters_are_alone_where_all_of_them_fit() {
+    let of = |count: usize, splits: usize| {
+        let plans = Plan::candidates(&request([64, 64 * count, 1000], DType::BF16), HOPPER);
+        let is = |plan: &&Plan| {
+            matches!(plan.choice, Choice::Clustered { .. }) && plan.tile == [64, 64] && plan.splits == splits
+        };
+        room(plans.iter().find(is).unwrap())
     };
     // 30 clusters of four fit, and 15 of eight.
-    assert!(!two_fit([64, 30 * 64, 1000], 4) && two_fit([64, 31 * 64, 1000], 4));
-    assert!(!two_fit([64, 15 * 64, 1000], 8) && two_fit([64, 16 * 64, 1000], 8));
+    assert_eq!([(30, 4), (31, 4), (15, 8), (16, 8)].map(|(count, splits)| of(count, splits)), [1, 2, 1, 2]);
 }
