@@ -25,6 +25,9 @@ pub struct Args {
     /// Time every kernel that could serve; the planned one comes first
     #[arg(long)]
     pub sweep: bool,
+    /// Run GELU over so many numbers of bf16 ahead of each operation, as other operations are in a model, and count its time with it
+    #[arg(long, value_name = "NUMBERS", conflicts_with = "against", value_parser = clap::value_parser!(u32).range(1..))]
+    pub behind: Option<u32>,
     /// Only cases whose line has one of these in it, such as x1024 or mask=keep
     #[arg(long, value_name = "SUBSTRINGS", value_delimiter = ',')]
     pub only: Vec<String>,
@@ -106,13 +109,16 @@ mod tests {
         assert_eq!(args.ops, ["masked_softmax", "gelu"]);
         assert_eq!(args.dtype.iter().map(|t| t.dtype()).collect::<Vec<_>>(), [DType::F16, DType::F32]);
         assert_eq!((args.size, args.budget, args.against), (64, Some(90), Some(Library::Torch)));
-        assert!(args.compile_all);
+        assert!(args.compile_all && args.behind.is_none());
+        assert_eq!(parse("bench --behind 400000").unwrap().behind, Some(400_000));
         for wrong in [
             "bench --compile-all",
             "bench --dtype f64",
             "bench --size 0",
             "bench --against jax",
             "bench --budget -1",
+            "bench --behind 0",
+            "bench --behind 4096 --against torch",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

@@ -92,6 +92,13 @@ impl Data {
         (0..sets).map(|_| Tensor::uninit(&self.device, dtype, shape)).collect()
     }
 
+    /// So many numbers of bf16, and room for as many.
+    pub fn ahead(&self, numbers: usize) -> Result<[Tensor; 2]> {
+        let x = self.filled(Kind::Numbers(DType::BF16), &[numbers])?;
+        let y = Tensor::uninit(&self.device, DType::BF16, &[numbers])?;
+        Ok([x, y])
+    }
+
     /// For each set a tensor of the same i32: lengths, indices and labels, which cases look at too.
     pub fn indices(&self, sets: usize, shape: &[usize], values: &[i32]) -> Result<Vec<Tensor>> {
         (0..sets).map(|_| Tensor::from_slice(&self.device, shape, values)).collect()

@@ -26,7 +26,8 @@ mod tests;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use warpwright::{DType, Device, Error};
+use warpwright::ops::Approximate;
+use warpwright::{DType, Device, Error, Tensor};
 
 use crate::device;
 use crate::error::CliError;
@@ -95,11 +96,13 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         compile_all: args.compile_all,
         printer: Printer::new(args.json, &cases),
         data: Data::new(&device),
+        ahead: None,
         yardstick: f64::NAN,
         likes: Likes::default(),
         torch: None,
         rows: Vec::new(),
     };
+    bench.ahead = args.behind.map(|numbers| bench.data.ahead(numbers as usize)).transpose()?;
     let begun = bench.begin(args, &device)?;
     let skipped = bench.cases(&device, &cases)?;
     let copy = copy::measure(&device, &bench.data, bytes(args));
@@ -170,6 +173,8 @@ struct Bench {
     compile_all: bool,
     printer: Printer,
     data: Data,
+    /// What is run ahead of each operation: GELU of the one into the other.
+    ahead: Option<[Tensor; 2]>,
     /// In GB/s.
     yardstick: f64,
     likes: Likes,
@@ -247,9 +252,17 @@ impl Bench {
             Err(error) => return vec![Row::failed(case, "", error.to_string())],
         };
         let ways = prepared.ways.iter().take(if self.sweep { usize::MAX } else { 1 });
-        let row = |way: &case::Way| match harness::time(device, sets, &*way.launch) {
-            Ok(timing) => Row::timed(case, way, prepared.floor, timing, self.yardstick, like_copy),
-            Err(error) => Row::failed(case, &way.plan, error.to_string()),
+        let row = |way: &case::Way| {
+            let launch = |set| {
+                if let Some([x, y]) = &self.ahead {
+                    warpwright::ops::gelu_into(x, Approximate::Tanh, y)?;
+                }
+                (way.launch)(set)
+            };
+            match harness::time(device, sets, &launch) {
+                Ok(timing) => Row::timed(case, way, prepared.floor, timing, self.yardstick, like_copy),
+                Err(error) => Row::failed(case, &way.plan, error.to_string()),
+            }
         };
         ways.map(row).collect()
     }
