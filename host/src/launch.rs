@@ -3,10 +3,14 @@
 use cuda_std::kernel::{ArgBuffer, Kernel, KernelArgs, LaunchBounds};
 
 use crate::cuda::LaunchConfig;
+use crate::cuda::shared::more_than;
 use crate::device::{Device, Kind};
 use crate::error::{Error, Result};
 use crate::families;
 use crate::profile;
+
+/// Most blocks of a multiprocessor that [`Grid::spread`] sees to. More of them are not far from even by themselves.
+const MOST_SPREAD: u128 = 4;
 
 /// The blocks of a launch and what each of them gets. The threads of a block are the kernel's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +60,25 @@ impl Grid {
     /// With dynamic shared memory.
     pub fn shared(self, bytes: u32) -> Grid {
         Grid { shared_bytes: bytes, ..self }
+    }
+
+    /// With room for no more than their share of few blocks on each of the device's multiprocessors. Blocks that start early otherwise come to lie where those
+    /// ahead of them end first, as many as find room: several on one multiprocessor, and none on others. What follows a launch of the same kind starts some
+    /// 0.1 µs later by it.
+    pub fn spread(self, device: &Device) -> Grid {
+        let Some(info) = device.info() else { return self };
+        let shared_bytes = self.spread_over(info.sm_count, info.max_shared_per_sm);
+        Grid { shared_bytes: shared_bytes.min(info.max_shared_per_block).max(self.shared_bytes), ..self }
+    }
+
+    /// The shared memory of each block that is spread over so many multiprocessors, of which each has so much.
+    fn spread_over(&self, multiprocessors: u32, bytes: u32) -> u32 {
+        let blocks = self.blocks.iter().map(|&side| u128::from(side)).product::<u128>();
+        let of_each = blocks.div_ceil(multiprocessors.max(1).into());
+        if of_each > MOST_SPREAD {
+            return self.shared_bytes;
+        }
+        more_than(bytes / (of_each as u32 + 1)).max(self.shared_bytes)
     }
 
     /// With clusters of `blocks` along x.

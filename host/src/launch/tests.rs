@@ -138,3 +138,22 @@ fn a_launch_costs_little_more_than_the_drivers_own() {
     println!("a launch: {ours:.0} ns, where it may start early {early:.0} ns, the driver's own {bare:.0} ns");
     assert!(ours <= 1.1 * bare, "{ours:.0} ns, {bare:.0} ns by the driver alone");
 }
+
+#[test]
+fn few_blocks_are_spread_and_many_are_left_alone() {
+    let (multiprocessors, bytes) = (132, 228 << 10);
+    let room = |blocks: [u64; 3], shared: u32| {
+        let grid = Grid::xyz(blocks[0], blocks[1], blocks[2]).unwrap().shared(shared);
+        crate::cuda::shared::blocks_that_fit(bytes, grid.spread_over(multiprocessors, bytes))
+    };
+    for (blocks, fit) in [(1, 1), (132, 1), (133, 2), (264, 2), (265, 3), (4 * 132, 4)] {
+        assert_eq!(room([blocks, 1, 1], 0), fit, "{blocks}");
+    }
+    assert_eq!(room([11, 3, 4], 0), 1);
+    // What they need anyway stays, and where there are many of them nothing is added.
+    assert_eq!(room([264, 1, 1], 200 << 10), 1);
+    let many = Grid::new(4 * 132 + 1).unwrap().shared(100);
+    assert_eq!(many.spread_over(multiprocessors, bytes), 100);
+    // The CPU has no multiprocessors.
+    assert_eq!(many.spread(&Device::cpu()), many);
+}

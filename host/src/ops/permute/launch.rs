@@ -55,8 +55,9 @@ fn bytes(x: &Tensor, y: &Tensor) -> Result<(Global<u8>, GlobalMut<u8>)> {
 fn tiles(tiled: &Tiled, size: usize, x: &Tensor, y: &Tensor) -> Result<()> {
     let (from, to) = bytes(x, y)?;
     let [along, across, others] = tiled.blocks;
-    let grid =
-        Grid::xyz(along, across, others)?.shared(reserved(x.device(), tiled.shared_bytes, tiled.limit()));
+    let grid = Grid::xyz(along, across, others)?
+        .shared(reserved(x.device(), tiled.shared_bytes, tiled.limit()))
+        .spread(x.device());
     let kernels: &'static [TileKernel] = match size {
         1 => kernels::tiled::kernels::<u8>(),
         2 => kernels::tiled::kernels::<u16>(),
@@ -72,7 +73,9 @@ fn tiles(tiled: &Tiled, size: usize, x: &Tensor, y: &Tensor) -> Result<()> {
 
 fn boxes(boxed: &Boxed, plan: &Plan, x: &Tensor, y: &Tensor) -> Result<()> {
     let (from, to) = bytes(x, y)?;
-    let grid = Grid::new(boxed.blocks)?.shared(reserved(x.device(), boxed.shared_bytes, boxed.limit));
+    let grid = Grid::new(boxed.blocks)?
+        .shared(reserved(x.device(), boxed.shared_bytes, boxed.limit))
+        .spread(x.device());
     let kernel = box_kernel(boxed.way, plan);
     // SAFETY: x and y are what the plan was made of, with a block for each box. Memory is freed in the order of the
     // stream.

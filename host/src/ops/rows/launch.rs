@@ -191,7 +191,8 @@ impl Prepared {
         let args = (a, b, c, weight, bias, input_bias, y, joined, mean, rstd, write(sums)?, params);
         let blocks = blocks as u64 * u64::from(shape.cluster);
         let cluster = (shape.cluster > 1).then_some(shape.cluster);
-        let grid = Grid { cluster, ..Grid::new(blocks)?.shared(shape.shared_bytes(walk.inputs)) };
+        let grid = Grid::new(blocks)?.shared(shape.shared_bytes(walk.inputs));
+        let grid = if cluster.is_some() { Grid { cluster, ..grid } } else { grid.spread(problem.y.device()) };
         // SAFETY: the operands match the problem, of which the walk and the parameters are. Tensors are freed in the order of
         // their streams, which `adopted` has made wait for one another.
         unsafe { problem.y.device().launch(kernel, grid, args) }
