@@ -3,7 +3,7 @@
 use cuda_std::kernel::{ArgBuffer, Kernel, KernelArgs, LaunchBounds};
 
 use crate::cuda::LaunchConfig;
-use crate::cuda::shared::more_than;
+use crate::cuda::shared::least_share;
 use crate::device::{Device, Kind};
 use crate::error::{Error, Result};
 use crate::families;
@@ -78,7 +78,7 @@ impl Grid {
         if of_each > MOST_SPREAD {
             return self.shared_bytes;
         }
-        more_than(bytes / (of_each as u32 + 1)).max(self.shared_bytes)
+        least_share(bytes, of_each as u32).max(self.shared_bytes)
     }
 
     /// With clusters of `blocks` along x.

@@ -15,9 +15,9 @@ pub(crate) fn share(bytes: u32, blocks: u32) -> u32 {
     (bytes / blocks).saturating_sub(OF_SYSTEM) & !(UNIT - 1)
 }
 
-/// What a block asks for that is to have more than so many bytes of a multiprocessor, with what that keeps for itself.
-pub(crate) fn more_than(bytes: u32) -> u32 {
-    (bytes.saturating_sub(OF_SYSTEM) & !(UNIT - 1)) + UNIT
+/// The least that each block can ask for, so that no more than so many fit.
+pub(crate) fn least_share(bytes: u32, blocks: u32) -> u32 {
+    ((bytes / (blocks + 1)).saturating_sub(OF_SYSTEM) & !(UNIT - 1)) + UNIT
 }
 
 #[cfg(test)]
@@ -39,11 +39,13 @@ mod tests {
     }
 
     #[test]
-    fn one_fits_that_has_more_than_half() {
+    fn no_more_fit_than_are_to() {
         for bytes in [228 << 10, 227 << 10, 164 << 10, 100 << 10, (100 << 10) + 2] {
-            let needed = more_than(bytes / 2);
-            assert_eq!(blocks_that_fit(bytes, needed), 1, "{bytes}");
-            assert_eq!(blocks_that_fit(bytes, needed - UNIT), 2, "{bytes}");
+            for blocks in 1..=8 {
+                let least = least_share(bytes, blocks);
+                assert_eq!(blocks_that_fit(bytes, least), blocks, "{bytes} {blocks}");
+                assert!(blocks_that_fit(bytes, least - UNIT) > blocks, "{bytes} {blocks}");
+            }
         }
     }
 }

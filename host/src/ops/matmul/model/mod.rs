@@ -17,7 +17,7 @@ mod lines;
 use super::pace::Pace;
 use super::plan::{Choice, Plan, Request, Target};
 use super::tiles::Tile;
-use crate::cuda::shared::{blocks_that_fit, more_than};
+use crate::cuda::shared::{blocks_that_fit, least_share};
 use crate::dtype::DType;
 
 pub(super) use copies::H100_MEMORY;
@@ -126,7 +126,7 @@ impl<'a> Launch<'a> {
             splits,
             k_of_split: self.k_of_split,
             shared_bytes: spread.map_or(tile.shared_bytes, |of_each| {
-                tile.shared_bytes.max(more_than(target.shared_bytes / (of_each + 1)))
+                tile.shared_bytes.max(least_share(target.shared_bytes, of_each))
             }),
             most_blocks: if stays { u64::from(target.sms) * self.resident as u64 } else { u64::MAX },
             abreast: tile.abreast,
