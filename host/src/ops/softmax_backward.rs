@@ -110,9 +110,11 @@ fn backward(
     };
     with_float!(problem.dtype, T => {
         let kernels = if dropping.is_some() {
-            row_kernels!(
+            let kernels = row_kernels!(
                 T, softmax_dropout_backward_rows, softmax_dropout_backward_streamed, softmax_dropout_backward_strided
-            )
+            );
+            // Each draws its numbers again.
+            rows::Kernels { spread: true, ..kernels }
         } else {
             row_kernels!(T, softmax_backward_rows, softmax_backward_streamed, softmax_backward_strided, softmax_backward_cluster)
         };

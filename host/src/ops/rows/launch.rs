@@ -57,6 +57,8 @@ pub struct Kernels<T: 'static> {
     pub walked: &'static [Kernel<WalkedArgs<T>>],
     /// By ascending capacity; may be none.
     pub walked_clusters: &'static [Kernel<WalkedArgs<T>>],
+    /// Whether few blocks are spread over all multiprocessors, which pays where each has much to do.
+    pub spread: bool,
 }
 
 /// The kernels of this name, for elements of type `$T`.
@@ -69,6 +71,7 @@ macro_rules! row_kernels {
             strided: &kernels_gpu::rows::$strided::kernels::<$T>()[0],
             walked: [$(kernels_gpu::rows::$walked::kernels::<$T>(),)? &[]][0],
             walked_clusters: [$($(kernels_gpu::rows::$in_clusters::kernels::<$T>(),)?)? &[]][0],
+            spread: false,
         }
     };
 }
@@ -260,6 +263,7 @@ pub fn run<T: Element + Float>(problem: &Problem, kernels: Kernels<T>, operands:
     };
     let blocks = u64::from(prepared.params.rows.div_ceil(per_block)) * u64::from(cluster.unwrap_or(1));
     let grid = Grid { cluster, ..Grid::new(blocks)? };
+    let grid = if kernels.spread && cluster.is_none() { grid.spread(device) } else { grid };
     // SAFETY: the operands match the problem, of which the plan and the parameters are; the grid covers the rows.
     // Tensors are freed in the order of their streams, which `adopted` has made wait for one another.
     unsafe { device.launch(kernel, grid, prepared.args(&operands)?) }
