@@ -7,7 +7,7 @@ use super::launch::{MOST_PACKS, divisor, packs_of_launch};
 use super::layout::{Copied, Layout, lines};
 use super::plan::Plan;
 use super::problem::Problem;
-use crate::dtype::Element;
+use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::launch::Grid;
 use crate::tensor::Tensor;
@@ -182,7 +182,8 @@ pub fn packed_rows<T: Element + Float + kernels::repack::Instances>(
     let copied = Copied::new(&at, [rows, cols], [1, 1], true, T::PER_PACK);
     let mut pieces = Vec::new();
     let packed = repacked::<T>(op, matrix, &mut at, &copied, &mut pieces)?;
-    copy::<T>(&pieces, false)?;
+    // What reads f32 may have several blocks on a multiprocessor.
+    copy::<T>(&pieces, T::DTYPE != DType::F32)?;
     Ok((packed, at.row as usize))
 }
 
