@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::families;
 use crate::profile;
 
-/// Most blocks of a multiprocessor that [`Grid::spread`] sees to. More of them are not far from even by themselves.
+/// Most blocks of a multiprocessor that [`Grid::spread`] sees to; it was not tried with more of them.
 const MOST_SPREAD: u128 = 4;
 
 /// The blocks of a launch and what each of them gets. The threads of a block are the kernel's own.
@@ -64,9 +64,9 @@ impl Grid {
 
     /// With room for no more than their share of few blocks on each of the device's multiprocessors. Blocks that start early otherwise come to lie where those
     /// ahead of them end first, as many as find room: several on one multiprocessor, and none on others. What follows a launch of the same kind starts some
-    /// 0.1 µs later by it.
+    /// 0.1 µs later by it. Clusters stay as they are.
     pub fn spread(self, device: &Device) -> Grid {
-        let Some(info) = device.info() else { return self };
+        let (Some(info), None) = (device.info(), self.cluster) else { return self };
         let shared_bytes = self.spread_over(info.sm_count, info.max_shared_per_sm);
         Grid { shared_bytes: shared_bytes.min(info.max_shared_per_block).max(self.shared_bytes), ..self }
     }

@@ -89,20 +89,21 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         output::expect_place(file)?;
     }
     let device = open(&args.device)?;
+    let data = Data::new(&device);
+    let ahead = args.behind.map(|numbers| data.ahead(numbers as usize)).transpose()?;
     let mut bench = Bench {
         begun,
         budget: args.budget.map(Duration::from_secs),
         sweep: args.sweep,
         compile_all: args.compile_all,
         printer: Printer::new(args.json, &cases),
-        data: Data::new(&device),
-        ahead: None,
+        data,
+        ahead,
         yardstick: f64::NAN,
         likes: Likes::default(),
         torch: None,
         rows: Vec::new(),
     };
-    bench.ahead = args.behind.map(|numbers| bench.data.ahead(numbers as usize)).transpose()?;
     let begun = bench.begin(args, &device)?;
     let skipped = bench.cases(&device, &cases)?;
     let copy = copy::measure(&device, &bench.data, bytes(args));

@@ -17,7 +17,7 @@ pub(crate) fn share(bytes: u32, blocks: u32) -> u32 {
 
 /// The least that each block can ask for, so that no more than so many fit.
 pub(crate) fn least_share(bytes: u32, blocks: u32) -> u32 {
-    ((bytes / (blocks + 1)).saturating_sub(OF_SYSTEM) & !(UNIT - 1)) + UNIT
+    share(bytes, blocks + 1) + UNIT
 }
 
 #[cfg(test)]

@@ -194,8 +194,8 @@ impl Prepared {
         let args = (a, b, c, weight, bias, input_bias, y, joined, mean, rstd, write(sums)?, params);
         let blocks = blocks as u64 * u64::from(shape.cluster);
         let cluster = (shape.cluster > 1).then_some(shape.cluster);
-        let grid = Grid::new(blocks)?.shared(shape.shared_bytes(walk.inputs));
-        let grid = if cluster.is_some() { Grid { cluster, ..grid } } else { grid.spread(problem.y.device()) };
+        let grid = Grid { cluster, ..Grid::new(blocks)?.shared(shape.shared_bytes(walk.inputs)) }
+            .spread(problem.y.device());
         // SAFETY: the operands match the problem, of which the walk and the parameters are. Tensors are freed in the order of
         // their streams, which `adopted` has made wait for one another.
         unsafe { problem.y.device().launch(kernel, grid, args) }
@@ -263,7 +263,7 @@ pub fn run<T: Element + Float>(problem: &Problem, kernels: Kernels<T>, operands:
     };
     let blocks = u64::from(prepared.params.rows.div_ceil(per_block)) * u64::from(cluster.unwrap_or(1));
     let grid = Grid { cluster, ..Grid::new(blocks)? };
-    let grid = if kernels.spread && cluster.is_none() { grid.spread(device) } else { grid };
+    let grid = if kernels.spread { grid.spread(device) } else { grid };
     // SAFETY: the operands match the problem, of which the plan and the parameters are; the grid covers the rows.
     // Tensors are freed in the order of their streams, which `adopted` has made wait for one another.
     unsafe { device.launch(kernel, grid, prepared.args(&operands)?) }

@@ -130,7 +130,7 @@ impl Launch<'_> {
                 }
                 let is_hot = of_blocks > AT_THE_LIMIT && self.tile.cols == 256;
                 let of_blocks = if is_hot { OF_POWER * of_blocks } else { of_blocks };
-                PIPED_LAUNCH + of_blocks.max(lookups(self.request, self.tiles))
+                PIPED_LAUNCH + of_blocks.max(lookups(lines, self.request, self.tiles))
             }
             Pace::Clusters(Cluster { once, .. }) => {
                 // Threads that fetch take what they need of a line.

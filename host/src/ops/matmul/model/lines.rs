@@ -26,9 +26,8 @@ pub(super) fn lines(request: &Request, tiles: [usize; 2]) -> f64 {
     batch as f64 * (of_side(0, m, tiles[1]) + of_side(1, n, tiles[0]))
 }
 
-/// Microseconds that looking them up takes at least.
-pub(super) fn lookups(request: &Request, tiles: [usize; 2]) -> f64 {
-    let looked_up = lines(request, tiles);
+/// Microseconds that it takes at least to look up so many, which are those of the tiles.
+pub(super) fn lookups(looked_up: f64, request: &Request, tiles: [usize; 2]) -> f64 {
     let whole = looked_up <= lines(&Request { begins: [LINE; 2], ..*request }, tiles);
     looked_up / if whole { WHOLE_LOOKUPS } else { LOOKUPS }
 }

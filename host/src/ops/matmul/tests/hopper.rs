@@ -117,6 +117,12 @@ fn room(plan: &Plan) -> u32 {
     blocks_that_fit(HOPPER.shared_bytes, plan.shared_bytes)
 }
 
+/// That of the plan for tiles of 64×64 that is meant.
+fn room_of(request: Request, is: impl Fn(&Plan) -> bool) -> u32 {
+    let plans = Plan::candidates(&request, HOPPER);
+    room(plans.iter().find(|plan| plan.tile == [64, 64] && is(plan)).unwrap())
+}
+
 fn with_copies(request: Request) -> Request {
     Request { sides: [Side { copied: true, ..ALONG_K }; 2], begins: [2; 2], ..request }
 }
@@ -142,11 +148,7 @@ fn blocks_of_f32_have_room_for_no_more_than_their_share() {
 
 #[test]
 fn few_tiles_have_a_multiprocessor_each() {
-    let of = |request: Request| {
-        let plans = Plan::candidates(&request, HOPPER).into_iter();
-        let plan = plans.filter(|plan| plan.tile == [64, 64]);
-        room(&plan.clone().find(|plan| matches!(plan.choice, Choice::Pipelined { .. })).unwrap())
-    };
+    let of = |request| room_of(request, |plan| matches!(plan.choice, Choice::Pipelined { .. }));
     let tiles = |count: usize| request([64, 64 * count, 1000], DType::BF16);
     // Beside those of a launch before it that has as many; behind copies all of them are its own.
     assert_eq!([66, 67, 132].map(|count| of(tiles(count))), [1, 2, 2]);
@@ -156,11 +158,8 @@ fn few_tiles_have_a_multiprocessor_each() {
 #[test]
 fn clusters_are_alone_where_all_of_them_fit() {
     let of = |count: usize, splits: usize| {
-        let plans = Plan::candidates(&request([64, 64 * count, 1000], DType::BF16), HOPPER);
-        let is = |plan: &&Plan| {
-            matches!(plan.choice, Choice::Clustered { .. }) && plan.tile == [64, 64] && plan.splits == splits
-        };
-        room(plans.iter().find(is).unwrap())
+        let is = |plan: &Plan| matches!(plan.choice, Choice::Clustered { .. }) && plan.splits == splits;
+        room_of(request([64, 64 * count, 1000], DType::BF16), is)
     };
     // 30 clusters of four fit, and 15 of eight.
     assert_eq!([(30, 4), (31, 4), (15, 8), (16, 8)].map(|(count, splits)| of(count, splits)), [1, 2, 1, 2]);
