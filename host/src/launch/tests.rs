@@ -146,13 +146,21 @@ fn few_blocks_are_spread_and_many_are_left_alone() {
         let grid = Grid::xyz(blocks[0], blocks[1], blocks[2]).unwrap().shared(shared);
         crate::cuda::shared::blocks_that_fit(bytes, grid.spread_over(multiprocessors, bytes))
     };
-    for (blocks, fit) in [(1, 1), (132, 1), (133, 2), (264, 2), (265, 3), (4 * 132, 4)] {
+    for (blocks, fit) in [(1, 1), (132, 1), (133, 2), (264, 2), (265, 3), (6 * 132, 6)] {
         assert_eq!(room([blocks, 1, 1], 0), fit, "{blocks}");
     }
     assert_eq!(room([11, 3, 4], 0), 1);
     // What they need anyway stays, and where there are many of them nothing is added.
     assert_eq!(room([264, 1, 1], 200 << 10), 1);
-    let many = Grid::new(4 * 132 + 1).unwrap().shared(100);
+    let of_clusters = |blocks, cluster| {
+        let grid = Grid::new(blocks).unwrap().cluster(cluster);
+        crate::cuda::shared::blocks_that_fit(bytes, grid.spread_over(multiprocessors, bytes))
+    };
+    assert_eq!(
+        [(132, 2), (120, 8), (128, 8)].map(|(blocks, cluster)| of_clusters(blocks, cluster)),
+        [1, 1, 2]
+    );
+    let many = Grid::new(6 * 132 + 1).unwrap().shared(100);
     assert_eq!(many.spread_over(multiprocessors, bytes), 100);
     // The CPU has no multiprocessors.
     assert_eq!(many.spread(&Device::cpu()), many);

@@ -119,7 +119,7 @@ where
         beside.t,
         params,
     );
-    let grid = plan.grid(problem.rows.row_count(), kernel)?;
+    let grid = plan.grid(device, problem.rows.row_count(), kernel)?;
     // SAFETY: the operands match the problem, of which plan and parameters are. Tensors are freed in the order of
     // their streams, which `adopted` has made wait for one another.
     unsafe { device.launch(kernel, grid, args)? };

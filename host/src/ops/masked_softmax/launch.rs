@@ -149,7 +149,7 @@ where
                 dropping,
                 params,
             );
-            let grid = plan.grid(piece.rows(), kernel)?;
+            let grid = plan.grid(device, piece.rows(), kernel)?;
             // SAFETY: as below.
             return unsafe { device.launch(kernel, grid, args) };
         }
@@ -168,7 +168,7 @@ where
                 faults.1,
                 params,
             );
-            let grid = plan.grid(piece.rows(), kernel)?;
+            let grid = plan.grid(device, piece.rows(), kernel)?;
             // SAFETY: as below; the partials are as many as the launch has, and zeros.
             return unsafe { device.launch(kernel, grid, args) };
         }
@@ -185,7 +185,7 @@ where
             (Choice::Streamed, true) => &kernels::streamed_bias::kernels::<T>()[0],
             (Choice::Strided, _) => &kernels::strided::kernels::<T>()[0],
         };
-        let grid = plan.grid(piece.rows(), kernel)?;
+        let grid = plan.grid(device, piece.rows(), kernel)?;
         // SAFETY: the operands match the parameters by `Problem` and `Plan`; tensors are freed in the order
         // of their streams, which `adopted` has made wait for one another.
         unsafe { device.launch(kernel, grid, args) }

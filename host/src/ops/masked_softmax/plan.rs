@@ -157,16 +157,20 @@ impl Plan {
     }
 
     /// The launch of a kernel of the plan's for so many rows.
-    pub(in crate::ops) fn grid<A>(&self, rows: u64, kernel: &Kernel<A>) -> Result<Grid> {
-        if let Choice::Spread { spread, .. } = self.choice {
-            return spread.grid(rows);
-        }
+    pub(in crate::ops) fn grid<A>(&self, device: &Device, rows: u64, kernel: &Kernel<A>) -> Result<Grid> {
         let blocks = rows.div_ceil(u64::from(self.rows_per_block));
-        let Choice::Cluster { blocks: size, slice, .. } = self.choice else { return Grid::new(blocks) };
-        let lanes = kernel.constant("LANES");
-        let staged = (slice as usize).div_ceil(lanes).saturating_sub(kernel.constant("PACKS"));
-        let staged = if kernel.constant("STAGED") == 0 { 0 } else { staged };
-        Ok(Grid::new(blocks * u64::from(size))?.cluster(size).shared((staged * lanes * 16) as u32))
+        match self.choice {
+            Choice::Spread { spread, .. } => spread.grid(rows),
+            Choice::Cluster { blocks: size, slice, .. } => {
+                let lanes = kernel.constant("LANES");
+                let staged = (slice as usize).div_ceil(lanes).saturating_sub(kernel.constant("PACKS"));
+                let staged = if kernel.constant("STAGED") == 0 { 0 } else { staged };
+                let grid = Grid::new(blocks * u64::from(size))?.cluster(size);
+                Ok(grid.shared((staged * lanes * 16) as u32).spread(device))
+            }
+            Choice::Row { .. } => Ok(Grid::new(blocks)?.spread(device)),
+            Choice::LongRow { .. } | Choice::Streamed | Choice::Strided => Grid::new(blocks),
+        }
     }
 
     /// Hands the candidates to `visit`, one by one: planning a launch allocates nothing.

@@ -6,7 +6,7 @@ use super::plan::Target;
 use super::streamed::map_of_lines;
 use crate::dtype::{DType, Element};
 use crate::error::Result;
-use crate::launch::Grid;
+use crate::launch::{Grid, LEFT_OVER_BY_CLUSTERS};
 use crate::ops::views::{read, write};
 use crate::tensor::Tensor;
 use cuda_std::Float;
@@ -19,10 +19,6 @@ use kernels_gpu::recurrent::{
 /// for few.
 const LEAST_UNITS: usize = 256;
 const LEAST_TERMS: usize = 512;
-
-/// Multiprocessors that no cluster has: a GPU's come in groups, which clusters do not fill. 32 clusters took an H100 with its 132 11.7 µs, where 26
-/// with more units each take 8.9 (a GRU of 1024 units, 64 rows).
-const LEFT_OVER: usize = 12;
 
 /// Whether it pays, and the accelerator can copy the operands: rows of whole packs at multiples of 16 bytes.
 pub fn serves(of: &Operands) -> bool {
@@ -43,8 +39,8 @@ pub fn launch<T: Element + Float + cluster_cell::Instances>(
     let kernels: &[Kernel<cluster_cell::Args<T>>] = cluster_cell::kernels::<T>();
     let hidden = of.h.shape()[1];
     let groups = of.x.shape()[0].div_ceil(CLUSTER_ROWS as usize);
-    let at_once =
-        Target::of(of.x.device()).multiprocessors.saturating_sub(LEFT_OVER) / CLUSTER_BLOCKS as usize;
+    let multiprocessors = Target::of(of.x.device()).multiprocessors;
+    let at_once = multiprocessors.saturating_sub(LEFT_OVER_BY_CLUSTERS as usize) / CLUSTER_BLOCKS as usize;
     // The lines of weights and rows that the last cluster to end, and those that its blocks had before, take in.
     let lines = |kernel: &&Kernel<cluster_cell::Args<T>>| {
         let units = kernel.constant("UNITS");
