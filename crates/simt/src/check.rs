@@ -69,7 +69,7 @@ fn read_of<S: Space, const B: usize>(ctx: &Ctx, space: &S, offset: usize, at: At
         let (writer, reader) = shadow.granule(offset / B);
         let (me, r) = (ctx.word.get(), reader.load(Relaxed));
         if settled::<S>(ctx, r, me) && r & ALSO == 0 {
-            exchange(ctx, reader, me | site);
+            exchange::<S>(ctx, reader, me | site);
             let w = writer.load(SeqCst);
             if !settled::<S>(ctx, w, me) {
                 read_behind_write::<S, B>(ctx, space, offset, at, w);
@@ -126,7 +126,7 @@ unsafe fn write_of<S: Space, const B: usize>(ctx: &Ctx, space: &S, offset: usize
         space.mark_written(offset, B);
         let (writer, reader) = shadow.granule(offset / B);
         let me = ctx.word.get();
-        let w = exchange(ctx, writer, me | site);
+        let w = exchange::<S>(ctx, writer, me | site);
         if !settled::<S>(ctx, w, me) {
             // SAFETY: the caller's promise.
             unsafe { write_behind_write::<S, B>(ctx, space, offset, value, at, w) };

@@ -132,10 +132,10 @@ fn scopes_meet(ctx: &Ctx, a: u64, b: u64, flags: u64) -> bool {
     }
 }
 
-/// Puts a word in a cell's place.
+/// Puts a word in a cell's place. What shared memory belongs to runs on one thread of the processor: a block, or a cluster.
 #[inline(always)]
-pub(crate) fn exchange(ctx: &Ctx, cell: &AtomicU64, new: u64) -> u64 {
-    if ctx.parallel.get() {
+pub(crate) fn exchange<S: Space>(ctx: &Ctx, cell: &AtomicU64, new: u64) -> u64 {
+    if !S::SHARED && ctx.parallel.get() {
         // Sequentially consistent: of two racing accesses, one sees the other's word.
         cell.swap(new, SeqCst)
     } else {
@@ -170,13 +170,13 @@ pub(crate) fn read_granule<S: Space>(ctx: &Ctx, space: &S, shadow: &Shadow, g: u
     let me = ctx.word.get();
     let r = reader.load(Relaxed);
     if settled::<S>(ctx, r, me) && r & word::ALSO == 0 {
-        exchange(ctx, reader, me | a.flags & ATOMIC | site::number(a.at));
+        exchange::<S>(ctx, reader, me | a.flags & ATOMIC | site::number(a.at));
     } else if (r ^ me) >> word::THREAD_SHIFT == 0 && (r ^ a.flags) & ATOMIC == 0 {
         return; // read before at this clock: a write since would have been reported by its writer
     } else if !current::<S>(ctx, r) {
-        exchange(ctx, reader, me | a.flags & ATOMIC | site::number(a.at));
+        exchange::<S>(ctx, reader, me | a.flags & ATOMIC | site::number(a.at));
     } else {
-        read_again(ctx, reader, r, a);
+        read_again::<S>(ctx, reader, r, a);
     }
     let w = writer.load(SeqCst);
     if !settled::<S>(ctx, w, me) {
@@ -205,13 +205,13 @@ pub(crate) fn read_behind_write<S: Space>(
 
 /// A granule that was read in this launch: the reader's word stays with the first unordered one.
 #[inline(never)]
-fn read_again(ctx: &Ctx, reader: &AtomicU64, r: u64, a: Access) {
+fn read_again<S: Space>(ctx: &Ctx, reader: &AtomicU64, r: u64, a: Access) {
     let me = ctx.word.get();
     let weaker = r & ATOMIC != 0 && a.flags & ATOMIC == 0;
     if weaker || ordered(ctx, r) {
         // Keep the marks of a word that is merely one's own or the warp's.
         let keep = if weaker { 0 } else { r & still_unordered(ctx, r) };
-        exchange(ctx, reader, me | keep | a.flags & ATOMIC | site::number(a.at));
+        exchange::<S>(ctx, reader, me | keep | a.flags & ATOMIC | site::number(a.at));
         return;
     }
     let x = r ^ me;
@@ -223,7 +223,7 @@ fn read_again(ctx: &Ctx, reader: &AtomicU64, r: u64, a: Access) {
         word::ALSO_LANES
     };
     if r & mark == 0 {
-        exchange(ctx, reader, r | mark);
+        exchange::<S>(ctx, reader, r | mark);
     }
 }
 
@@ -292,7 +292,7 @@ pub(crate) unsafe fn write_granule<S: Space>(
 ) {
     let (writer, _) = shadow.granule(g);
     let me = ctx.word.get();
-    let w = exchange(ctx, writer, me | a.flags | site::number(a.at));
+    let w = exchange::<S>(ctx, writer, me | a.flags | site::number(a.at));
     if !settled::<S>(ctx, w, me) {
         // SAFETY: the caller's promise.
         unsafe { write_behind_write(ctx, space, shadow, g, w, a, value, target) };

@@ -18,9 +18,10 @@ use crate::shared::from_address;
 
 /// Rows of a warp.
 const ROWS: usize = 16;
-/// Bytes of an operand's line in a product, and its terms where they are of 16 bits.
+/// Bytes of an operand's line in a product.
 const LINE: usize = 32;
-const TERMS: usize = LINE / 2;
+/// Bytes that stay together when rows are swizzled.
+const UNIT: usize = 16;
 /// Bytes of a row that is swizzled as a whole, and of eight of them.
 const SPAN: u32 = 128;
 
@@ -37,31 +38,20 @@ pub struct Product {
     pub more: bool,
 }
 
-/// How the elements of operands are read.
+/// How the elements of operands are read: so many bytes each, of 16 at a time.
 #[derive(Clone, Copy)]
-enum Element {
-    Half(fn(u16) -> f32),
-    Tf32,
+struct Element {
+    bytes: usize,
+    /// The values of as many elements as there are.
+    unpack: fn([u32; 4]) -> [f32; UNIT / 2],
 }
 
-impl Element {
-    fn bytes(self) -> usize {
-        match self {
-            Element::Half(_) => 2,
-            Element::Tf32 => 4,
-        }
-    }
+fn unpack_halves<T: Widen>(words: [u32; 4]) -> [f32; UNIT / 2] {
+    std::array::from_fn(|i| T::widen((words[i / 2] >> (16 * (i % 2))) as u16))
+}
 
-    /// The element from byte `byte` of shared memory on.
-    fn read(self, byte: u32, at: At) -> f32 {
-        // SAFETY: the checker tests the accesses.
-        unsafe {
-            match self {
-                Element::Half(widen) => widen(from_address::<u16>(byte, 1).load_at(0, at)),
-                Element::Tf32 => f32::from_bits(from_address::<u32>(byte, 1).load_at(0, at) & !0x1fff),
-            }
-        }
-    }
+fn unpack_tf32(words: [u32; 4]) -> [f32; UNIT / 2] {
+    std::array::from_fn(|i| words.get(i).map_or(0.0, |word| f32::from_bits(word & !0x1fff)))
 }
 
 #[derive(Clone)]
@@ -107,13 +97,13 @@ fn with_products<R>(lane: &crate::ctx::Lane, use_them: impl FnOnce(&mut Products
 /// row 16·w + lane / 4 + 8·(i / 2 % 2) and column 8·(i / 4) + 2·(lane % 4) + i % 2, with w the warp of its warpgroup.
 #[track_caller]
 pub fn multiply<T: Widen>(product: Product, sums: &[f32]) {
-    start(product, Element::Half(T::widen), sums);
+    start(product, Element { bytes: 2, unpack: unpack_halves::<T> }, sums);
 }
 
 /// As [`multiply`], of elements of f32, of which only the upper 19 bits count (tf32), and which lie along the terms.
 #[track_caller]
 pub fn multiply_tf32(product: Product, sums: &[f32]) {
-    start(product, Element::Tf32, sums);
+    start(product, Element { bytes: 4, unpack: unpack_tf32 }, sums);
 }
 
 #[track_caller]
@@ -196,18 +186,53 @@ fn place(descriptor: u64, transposed: bool, bytes: u32, line: u32, term: u32) ->
     linear ^ (linear / SPAN % 8) << 4
 }
 
-/// An element that threads wrote wants a proxy fence behind the write.
-fn check_fence(ctx: &Ctx, offset: usize, bytes: usize, at: At) {
-    let word = ctx.block().arena.shadow(bytes.trailing_zeros(), ctx.time.get()).last_writer(offset);
-    if let Some(detail) = unfenced(ctx, word, offset) {
-        fault(ctx, Kind::InvalidAccess, at, Some(other_of_word(ctx, word)), detail);
+/// What threads wrote wants a proxy fence behind the write.
+fn check_fence(ctx: &Ctx, offset: usize, at: At) {
+    let shadow = ctx.block().arena.shadow(UNIT.trailing_zeros(), ctx.time.get());
+    for offset in (offset..offset + UNIT).step_by(shadow.bytes) {
+        let word = shadow.last_writer(offset);
+        if let Some(detail) = unfenced(ctx, word, offset) {
+            fault(ctx, Kind::InvalidAccess, at, Some(other_of_word(ctx, word)), detail);
+        }
     }
+}
+
+/// The elements of so many lines of an operand from `first` on: of the first term, then of the next.
+fn read(ctx: &Ctx, pending: &Pending, side: usize, first: usize, lines: usize) -> Vec<f32> {
+    let &Pending { product, element: Element { bytes, unpack }, at, .. } = pending;
+    let (descriptor, transposed) = (product.descriptors[side], product.transposed[side]);
+    let unit = |line: usize, term: usize| {
+        let byte = place(descriptor, transposed, bytes as u32, (first + line) as u32, term as u32);
+        // SAFETY: the checker tests the access.
+        let words = unsafe { from_address::<u32>(byte, 4).load_vector_at::<4>(0, at) };
+        if ctx.level.get() == FULL {
+            check_fence(ctx, byte as usize, at);
+        }
+        unpack(words)
+    };
+    let (terms, of_unit) = (LINE / bytes, UNIT / bytes);
+    let mut elements = vec![0.0; terms * lines];
+    if transposed {
+        for (term, of_term) in elements.chunks_exact_mut(lines).enumerate() {
+            for (number, of_lines) in of_term.chunks_exact_mut(of_unit).enumerate() {
+                of_lines.copy_from_slice(&unit(number * of_unit, term)[..of_unit]);
+            }
+        }
+    } else {
+        for line in 0..lines {
+            for first_term in (0..terms).step_by(of_unit) {
+                for (i, value) in unit(line, first_term)[..of_unit].iter().enumerate() {
+                    elements[(first_term + i) * lines + line] = *value;
+                }
+            }
+        }
+    }
+    elements
 }
 
 /// Adds a product to the sums of the running lane's warp.
 fn execute(pending: &Pending) {
-    let (ctx, &Pending { product, element, at, sums: number }) = (ctx(), pending);
-    let bytes = element.bytes();
+    let (ctx, &Pending { product, at, sums: number, .. }) = (ctx(), pending);
     if ctx.stopping.get() {
         return;
     }
@@ -215,30 +240,35 @@ fn execute(pending: &Pending) {
         let detail = format!("descriptor {descriptor:#x} is not of the 128-byte swizzle");
         fault(ctx, Kind::InvalidAccess, at, None, detail);
     }
-    let read = |side: usize, line: u32| -> [f32; TERMS] {
-        let (descriptor, transposed) = (product.descriptors[side], product.transposed[side]);
-        // Terms beyond the last add nothing.
-        let mut terms = [0.0; TERMS];
-        for (term, value) in terms.iter_mut().take(LINE / bytes).enumerate() {
-            let byte = place(descriptor, transposed, bytes as u32, line, term as u32);
-            *value = element.read(byte, at);
-            if ctx.level.get() == FULL {
-                check_fence(ctx, byte as usize, bytes, at);
+    let first = ctx.warp().index.get() as usize % 4 * ROWS;
+    let rows = read(ctx, pending, 0, first, ROWS);
+    let columns = read(ctx, pending, 1, 0, product.columns);
+    let mut sums = vec![0.0; product.columns];
+    for row in 0..ROWS {
+        if product.more {
+            each_of_row(ctx, number, row, &mut sums, |sum, of_lane| *sum = *of_lane);
+        } else {
+            sums.fill(0.0);
+        }
+        for (of_rows, of_columns) in rows.chunks_exact(ROWS).zip(columns.chunks_exact(product.columns)) {
+            for (sum, of_column) in sums.iter_mut().zip(of_columns) {
+                *sum += of_rows[row] * of_column;
             }
         }
-        terms
-    };
-    let first = ctx.warp().index.get() % 4 * ROWS as u32;
-    let rows: [[f32; TERMS]; ROWS] = std::array::from_fn(|row| read(0, first + row as u32));
-    let columns: Vec<[f32; TERMS]> = (0..product.columns).map(|column| read(1, column as u32)).collect();
-    for lane in 0..32 {
-        with_products(&ctx.warp().lanes[lane], |products| {
-            let sums = products.sums.get_mut(number).into_iter().flat_map(|sums| &mut sums.values);
-            for (i, sum) in sums.take(product.columns / 2).enumerate() {
-                let row = &rows[lane / 4 + 8 * (i / 2 % 2)];
-                let column = &columns[8 * (i / 4) + 2 * (lane % 4) + i % 2];
-                let before = if product.more { *sum } else { 0.0 };
-                *sum = row.iter().zip(column).fold(before, |sum, (a, b)| sum + a * b);
+        each_of_row(ctx, number, row, &mut sums, |sum, of_lane| *of_lane = *sum);
+    }
+}
+
+/// Hands out the sums of a row of the running lane's warp beside those that its lanes have, of number `number`.
+fn each_of_row(ctx: &Ctx, number: usize, row: usize, sums: &mut [f32], each: impl Fn(&mut f32, &mut f32)) {
+    for of_row in 0..4 {
+        with_products(&ctx.warp().lanes[row % 8 * 4 + of_row], |products| {
+            let values =
+                products.sums.get_mut(number).into_iter().flat_map(|away| away.values.chunks_exact_mut(4));
+            for (of_group, of_lane) in sums.chunks_exact_mut(8).zip(values) {
+                for i in 0..2 {
+                    each(&mut of_group[2 * of_row + i], &mut of_lane[row / 8 * 2 + i]);
+                }
             }
         });
     }
