@@ -36,8 +36,7 @@ pub fn load_with_metadata(
     let mut tensors = BTreeMap::new();
     for (name, view) in file.iter() {
         let refuse = |what: String| format(format!("tensor `{name}` has {what}"));
-        let dtype = from_file(view.dtype())
-            .ok_or_else(|| refuse(format!("dtype {}, not one of {}", view.dtype(), known())))?;
+        let dtype = from_file(view.dtype()).ok_or_else(|| refuse(unknown(view.dtype())))?;
         if view.shape().len() > crate::MAX_RANK {
             return Err(refuse(format!("{} dimensions, of at most {}", view.shape().len(), crate::MAX_RANK)));
         }
@@ -173,6 +172,11 @@ const DTYPES: [(Dtype, DType); 16] = [
 
 fn from_file(dtype: Dtype) -> Option<DType> {
     DTYPES.into_iter().find_map(|(named, ours)| (named == dtype).then_some(ours))
+}
+
+/// What a message says of a type that tensors cannot have.
+fn unknown(dtype: impl std::fmt::Display) -> String {
+    format!("dtype {dtype}, not one of {}", known())
 }
 
 /// What a file's types may be, in one line.

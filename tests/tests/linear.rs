@@ -335,6 +335,8 @@ on_each_device! {
             check(&turned, &weight, &Linear { residual: Some(&residual), ..layer }, "turned")?;
             let many = of(&[2, 3, 2, 5, 16])?.permute(&[2, 1, 3, 0, 4])?;
             check(&many, &weight, &layer, "many")?;
+            let of_windows = of(&[5, 2, 3, 2, 24])?.permute(&[1, 2, 0, 3, 4])?;
+            check(&many, &weight, &Linear { residual: Some(&of_windows), ..layer }, "many, with a residual")?;
             // A weight as [K, N] in memory, and a bias with gaps.
             let (weight, bias) = (of(&[16, 24])?.transpose(0, 1)?, of(&[48])?.step(0, 2)?);
             check(&turned, &weight, &Linear { bias: Some(&bias), ..layer }, "strides")?;

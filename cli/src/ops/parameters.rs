@@ -72,7 +72,10 @@ impl Kind {
 fn number(text: &str) -> Option<f32> {
     let value: f64 = text.parse().ok()?;
     let rounded = text.parse::<f32>().ok()?;
-    (value.is_finite() == rounded.is_finite() && (value == 0.0) == (rounded == 0.0)).then_some(rounded)
+    // Infinity itself has no digits.
+    let is_beyond = value.is_infinite() && text.contains(|of: char| of.is_ascii_digit());
+    let is_kept = value.is_finite() == rounded.is_finite() && (value == 0.0) == (rounded == 0.0);
+    (is_kept && !is_beyond).then_some(rounded)
 }
 
 /// The parameters that were given.
@@ -224,6 +227,8 @@ mod tests {
             (&["scal=1"], "op: unknown parameter `scal`: known are `scale`, `causal` and `offset`"),
             (&["scale=1", "scale=2"], "op: parameter `scale` is given twice: `1` and `2`"),
             (&["scale="], "op: parameter `scale` must be a number, got ``"),
+            (&["scale=1e39"], "op: parameter `scale` must be a number that f32 can hold, got `1e39`"),
+            (&["scale=-1e400"], "op: parameter `scale` must be a number that f32 can hold, got `-1e400`"),
             (&["causal=yes"], "op: parameter `causal` must be true or false, got `yes`"),
             (&["offset=1.5"], "op: parameter `offset` must be a 32-bit integer, got `1.5`"),
             (&["offset=3000000000"], "op: parameter `offset` must be a 32-bit integer, got `3000000000`"),

@@ -113,6 +113,46 @@ fn broken_files_are_refused_in_one_line() {
         &raw(&header.replace("[2]", "[4294967296,4294967296,4294967296]"), 8),
         "tensor `x` has a shape that is too large: [4294967296, 4294967296, 4294967296]",
     );
+    // The parser counts up to the 0.
+    said(
+        &raw(r#"{"x":{"dtype":"F32","shape":[4294967296,4294967296,0],"data_offsets":[0,0]}}"#, 0),
+        "tensor `x` has a shape that is too large: [4294967296, 4294967296, 0]",
+    );
+}
+
+#[test]
+fn headers_that_describe_no_tensors_say_of_which() {
+    let folder = folder();
+    let path = folder.path().join("a.safetensors");
+    for (header, want) in [
+        ("[1,2]", "the header must be an object with the tensors by name, got [1,2]".to_owned()),
+        (
+            r#"{"x":7}"#,
+            "tensor `x` must be an object with `dtype`, `shape` and `data_offsets`, got 7".to_owned(),
+        ),
+        (
+            r#"{"x":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}}"#,
+            format!("tensor `x` has {}", unknown("\"F33\"")),
+        ),
+        (
+            r#"{"x":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}"#,
+            "tensor `x` must have a `shape` of numbers from 0 on, got [-1]".to_owned(),
+        ),
+        (
+            r#"{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,0.5]}}"#,
+            "tensor `x` must have `data_offsets` of two numbers from 0 on, got [0,0.5]".to_owned(),
+        ),
+        (
+            r#"{"x":{"dtype":"F32","data_offsets":[0,4]}}"#,
+            "tensor `x` must have a `shape` of numbers from 0 on, got nothing".to_owned(),
+        ),
+    ] {
+        let said = load_error(&path, &raw(header, 4));
+        assert_eq!(said, format!("FILE: not a safetensors file that can be read: {want}"));
+    }
+    let long = format!(r#"{{"x":{{"dtype":"F32","shape":"{}","data_offsets":[0,4]}}}}"#, "é".repeat(1000));
+    let said = load_error(&path, &raw(&long, 4));
+    assert!(said.ends_with("é…") && said.len() < 300, "{said}");
 }
 
 #[test]

@@ -122,7 +122,11 @@ fn shapes(function: Function, quick: bool) -> Vec<Extents> {
                 _ => {}
             }
         }
-        Function::Linear(GELU, false) => shapes.extend(LAYERS),
+        Function::Linear(GELU, false) => {
+            shapes.extend(LAYERS);
+            shapes.extend(ODD);
+        }
+        Function::Linear(..) if !quick => shapes.extend([LAYERS[1], ODD[0]]),
         Function::Linear(..) | Function::LinearBackward(_) | Function::MatmulBackward(..) => {
             shapes.push(LAYERS[1]);
         }

@@ -98,7 +98,7 @@ pub fn explain<D: Described>(q: &D, k: &D, parameters: &MaskedSoftmax<D>) -> Res
 pub fn candidates<D: Described>(q: &D, k: &D, parameters: &MaskedSoftmax<D>) -> Result<Vec<Plan>> {
     let request = Request::new(q, k, parameters)?;
     let layout = Layout::new(&request, parameters)?;
-    Ok(Plan::candidates(&request, layout.as_ref(), Starts::of_allocations()))
+    Plan::candidates(&request, layout.as_ref(), Starts::of_allocations())
 }
 
 /// The factors that the product and the softmax get of the scale. One of 0 would keep the product from reading its
@@ -148,7 +148,7 @@ fn run(
         None => Plan::chosen(request, layout.as_ref(), starts),
         Some(Choice::Steps) => None,
         Some(choice @ Choice::WholeRows { .. }) => {
-            let plans = Plan::candidates(request, layout.as_ref(), starts);
+            let plans = Plan::candidates(request, layout.as_ref(), starts)?;
             let found = plans.into_iter().find_map(|plan| match plan {
                 Plan::WholeRows(plan) if plan.choice() == choice => Some(plan),
                 _ => None,

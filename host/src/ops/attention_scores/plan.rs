@@ -10,6 +10,7 @@ use crate::count::Count;
 use crate::cuda::shared::{blocks_that_fit, share};
 use crate::device::Device;
 use crate::dtype::DType;
+use crate::error::Result;
 use crate::ops::masked_softmax::{self, Alignment, MaskForm};
 use crate::ops::matmul;
 
@@ -229,16 +230,20 @@ impl Plan {
     }
 
     /// Every way, the one that is taken first.
-    pub(super) fn candidates(request: &Request, layout: Option<&Layout>, starts: Starts) -> Vec<Plan> {
+    pub(super) fn candidates(
+        request: &Request,
+        layout: Option<&Layout>,
+        starts: Starts,
+    ) -> Result<Vec<Plan>> {
         let target = masked_softmax::Target::of(request.product.y.device());
         let softmax =
             masked_softmax::Plan::candidates(&request.softmax, Alignment::of_allocations(), target)[0];
-        let steps = Plan::Steps { product: request.product.plan(), softmax };
+        let steps = Plan::Steps { product: request.product.plan()?, softmax };
         let of_one = Plan::one_kernel(request, layout, starts, Target::of(request.product.y.device()));
         let mut plans: Vec<Plan> = of_one.map(Plan::WholeRows).collect();
         let first = Plan::chosen(request, layout, starts).is_none();
         plans.insert(if first { 0 } else { plans.len() }, steps);
-        plans
+        Ok(plans)
     }
 
     /// The instances that can serve, the one that is taken first.

@@ -189,14 +189,14 @@ pub fn linear_shape<D: Described>(x: &D, weight: &D, parameters: &Linear<D>) -> 
     described(x.described(), &problem(x, weight, parameters)?)
 }
 
-/// How [`linear`] would go about it, for operands that start at multiples of 16 bytes.
+/// How [`linear`] would go about it, for operands that start at lines of L2 of 128 bytes.
 pub fn linear_explain<D: Described>(x: &D, weight: &D, parameters: &Linear<D>) -> Result<Plan> {
     problem(x, weight, parameters)?.launchable_plan()
 }
 
 /// The ways that [`linear`] could go about it, one for each kernel, the one that it takes first.
 pub fn linear_candidates<D: Described>(x: &D, weight: &D, parameters: &Linear<D>) -> Result<Vec<Plan>> {
-    Ok(problem(x, weight, parameters)?.plans())
+    problem(x, weight, parameters)?.plans()
 }
 
 /// `[.., N]`, or `[P, B, H, S, D]`.

@@ -3,7 +3,7 @@
 use cuda_std::Float;
 use kernels_gpu::matmul::{self as kernels, Matrix};
 
-use super::launch::{MOST_PACKS, divisor, packs_of_launch};
+use super::blocks::{MOST_PACKS, divisor, packs_of_launch};
 use super::layout::{Copied, Layout, lines};
 use super::plan::Plan;
 use super::problem::Problem;

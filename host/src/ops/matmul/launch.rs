@@ -1,21 +1,21 @@
 //! From problem to launches.
 
-use cuda_std::divide::{Divisor, ShortDivisor};
 use cuda_std::global::RawView;
 use cuda_std::kernel::Kernel;
 use cuda_std::tma::TensorMap;
 use cuda_std::{Float, Global, GlobalMut, Half};
-use kernels_gpu::matmul::{
-    self as kernels, BAND, Blocks, Epilogue, Matrix, Product, Scales, activation, flag,
-};
+use kernels_gpu::matmul::{self as kernels, Epilogue, Matrix, Product, Scales, activation, flag};
 
+use super::blocks::{blocks, divisor};
 use super::copies::{Ready, prepare};
+use super::counted::Counted;
+use super::epilogue::{Beside, epilogue};
 use super::layout::{LINE, Layout};
 use super::leaving::{Leaving, beside_of, map_of_heads};
 use super::maps;
 use super::parted::{Parts, Whole};
 use super::plan::{Choice, Plan, Request, Target, instance};
-use super::problem::{Heads, Problem};
+use super::problem::Problem;
 use super::tuned::tuned;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
@@ -52,28 +52,12 @@ pub fn run_by_plan(problem: &Problem, a: &Tensor, b: &Tensor, behind: &Behind, y
     let aux = behind.aux.map(|aux| adopt(aux, "aux")).transpose()?;
     let aux = if problem.epilogue.slope { aux.as_ref().map(contiguous).transpose()? } else { aux };
     let addend = behind.addend.map(|addend| adopt(addend, "c")).transpose()?;
-    match Layout::new(problem) {
-        Some(layout) => dispatch(problem, &layout, [&a, &b], [&bias, &addend, &aux], y),
-        // Dimensions that do not become two: of contiguous copies they become one.
-        None => {
-            let factors = &problem.factors;
-            let copy = |tensor: &Tensor, front: &[usize]| -> Result<Tensor> {
-                let mut shape = front.to_vec();
-                shape.extend(&tensor.shape()[tensor.rank() - 2..]);
-                contiguous(&tensor.expand(&shape)?)
-            };
-            let (a, b) = (copy(&a, &factors.front)?, copy(&b, &factors.front)?);
-            let addend = addend.map(|addend| contiguous(&addend.expand(y.shape())?)).transpose()?;
-            let whole = problem.of_copies(&a, &b);
-            let layout = Layout::new(&whole).ok_or(Error::TooLarge {
-                op: problem.op,
-                what: "dimensions of the batch",
-                limit: 2,
-                got: factors.front.len().to_string(),
-            })?;
-            dispatch(&whole, &layout, [&a, &b], [&bias, &addend, &aux], y)
-        }
+    if let Some(layout) = Layout::new(problem) {
+        return dispatch(problem, &layout, [&a, &b], [&bias, &addend, &aux], y);
     }
+    let counted = Counted::new(problem);
+    let ([a, b], addend) = (counted.operands([&a, &b])?, counted.addend(addend)?);
+    dispatch(&counted.problem, &counted.layout, [&a, &b], [&bias, &addend, &aux], y)
 }
 
 /// The tensor itself or, where it has gaps, a copy.
@@ -98,12 +82,17 @@ fn dispatch(
     behind: Behinds,
     y: &Tensor,
 ) -> Result<()> {
-    let end = End { y, behind, epilogue: epilogue(problem, layout, behind, y)? };
-    match problem.factors.dtype {
-        DType::F16 => halves::<half::f16>(problem, layout, operands, &end),
-        DType::BF16 => halves::<half::bf16>(problem, layout, operands, &end),
-        _ => floats(problem, layout, operands, &end),
-    }
+    let beside = Beside::given(behind.map(Option::as_ref), y);
+    let end = End { y, behind, epilogue: epilogue(problem, layout, beside)? };
+    let request = Request::new(problem, layout, operands.map(phase), &end.epilogue);
+    let target = Target::of(y.device());
+    let plan = Plan::new(&request, target, problem.wanted);
+    let others = || plan.with_less_memory(&request, target, problem.wanted);
+    first_that_fits(plan, others, |plan| match problem.factors.dtype {
+        DType::F16 => halves::<half::f16>(plan, problem, layout, operands, &end),
+        DType::BF16 => halves::<half::bf16>(plan, problem, layout, operands, &end),
+        _ => floats(plan, problem, layout, operands, &end),
+    })
 }
 
 /// A tensor's address modulo a line of L2.
@@ -111,26 +100,15 @@ pub(super) fn phase(tensor: &Tensor) -> usize {
     (tensor.address() % LINE as u64) as usize
 }
 
-fn request(problem: &Problem, layout: &Layout, operands: [&Tensor; 2]) -> Request {
-    Request::new(problem, layout, operands.map(phase))
-}
-
-fn floats(problem: &Problem, layout: &Layout, operands: [&Tensor; 2], end: &End) -> Result<()> {
-    let (request, target) = (request(problem, layout, operands), Target::of(end.y.device()));
-    let plan = Plan::new(&request, target, problem.wanted);
-    let others = || plan.with_less_memory(&request, target, problem.wanted);
-    first_that_fits(plan, others, |plan| floats_by(plan, problem, layout, operands, end))
-}
-
-/// What comes by the plan or, where there is no memory for its parts and copies of operands, or a launch cannot make them, by the first
-/// of the others with which it does.
-fn first_that_fits<R>(
+/// By the plan or, where there is no memory for its parts, sums of parts and copies of operands, or a launch cannot make them, by the
+/// first of others for which there is.
+fn first_that_fits(
     plan: Plan,
     others: impl FnOnce() -> Vec<Plan>,
-    by: impl Fn(Plan) -> Result<R>,
-) -> Result<R> {
+    by: impl Fn(Plan) -> Result<()>,
+) -> Result<()> {
     let is_too_much =
-        |done: &Result<R>| matches!(done, Err(Error::OutOfMemory { .. } | Error::TooLarge { .. }));
+        |done: &Result<()>| matches!(done, Err(Error::OutOfMemory { .. } | Error::TooLarge { .. }));
     let mut done = by(plan);
     if is_too_much(&done) {
         for other in others() {
@@ -143,13 +121,7 @@ fn first_that_fits<R>(
     done
 }
 
-fn floats_by(
-    plan: Plan,
-    problem: &Problem,
-    layout: &Layout,
-    operands: [&Tensor; 2],
-    end: &End,
-) -> Result<()> {
+fn floats(plan: Plan, problem: &Problem, layout: &Layout, operands: [&Tensor; 2], end: &End) -> Result<()> {
     let Ready { layout: at, operands: held } = prepare::<f32>(&plan, problem, layout, operands)?;
     let extents = [at.m, at.n];
     // Parts are held until the product is launched; their memory is freed in the order of the stream.
@@ -187,7 +159,7 @@ fn floats_by(
     product::<f32>(problem, &at, plan, code, held.each_ref(), end)
 }
 
-fn halves<T>(problem: &Problem, layout: &Layout, operands: [&Tensor; 2], end: &End) -> Result<()>
+fn halves<T>(plan: Plan, problem: &Problem, layout: &Layout, operands: [&Tensor; 2], end: &End) -> Result<()>
 where
     T: Element
         + Half
@@ -204,14 +176,7 @@ where
         + kernels::repack::Instances
         + kernels::reduce::Instances,
 {
-    let (mut request, target) = (request(problem, layout, operands), Target::of(end.y.device()));
-    let leaves = |choice| Leaving::of(choice, &end.epilogue).is_some();
-    request.boxed = request.boxed && leaves(Choice::Turned { shape: 0 });
-    request.in_turn = request.in_turn && leaves(Choice::Alternating { shape: 0 });
-    let plan = Plan::new(&request, target, problem.wanted);
-    let others = || plan.with_less_memory(&request, target, problem.wanted);
-    let ready = |plan: Plan| Ok((plan, prepare::<T>(&plan, problem, layout, operands)?));
-    let (plan, Ready { layout, operands }) = first_that_fits(plan, others, ready)?;
+    let Ready { layout, operands } = prepare::<T>(&plan, problem, layout, operands)?;
     let operands = operands.each_ref();
     let extents = [(layout.m, layout.k), (layout.n, layout.k)];
     let code = match plan.choice {
@@ -359,6 +324,39 @@ impl<T: Element> Code<T> {
     }
 }
 
+/// Tells a kernel that finishes whole sums how the result leaves; gives the maps of the result and of what lies beside it.
+fn leave(
+    problem: &Problem,
+    layout: &Layout,
+    plan: &Plan,
+    &End { y, behind: [_, addend, aux], .. }: &End,
+    extents: [usize; 2],
+    epilogue: &mut Epilogue,
+) -> Result<[Option<TensorMap>; 2]> {
+    let leaving = Leaving::of(plan.choice, epilogue);
+    let needs_it = matches!(plan.choice, Choice::Turned { .. } | Choice::Alternating { .. });
+    debug_assert!(leaving.is_some() || !needs_it, "{plan}");
+    let mut maps = [None; 2];
+    match leaving {
+        Some(Leaving::Boxes(boxed)) => {
+            let map = |of: &Tensor, matrix| maps::result(of, matrix, extents, layout.batch, boxed);
+            epilogue.flags |= flag::STORED;
+            maps[0] = Some(match &problem.heads {
+                None => map(y, &epilogue.out)?,
+                Some(heads) => map_of_heads(y, heads, epilogue, boxed)?,
+            });
+            let beside = if epilogue.flags & flag::ADDEND != 0 { addend } else { aux };
+            if let (Some(beside), Some(matrix)) = (beside, beside_of(epilogue)) {
+                epilogue.flags |= if epilogue.flags & flag::KEEP == 0 { flag::BESIDE } else { 0 };
+                maps[1] = Some(map(beside, &matrix)?);
+            }
+        }
+        Some(Leaving::ByThreads) => epilogue.flags |= flag::STORED | flag::SCATTERED,
+        None => {}
+    }
+    Ok(maps)
+}
+
 /// Launches the product and, of splits, the sum of the parts.
 fn product<T: Element + Float + kernels::reduce::Instances>(
     problem: &Problem,
@@ -373,7 +371,6 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     // Of the result.
     let [m, n] = if plan.by_columns { [layout.n, layout.m] } else { [layout.m, layout.n] };
     epilogue.flags |= if plan.by_columns { flag::BY_COLUMNS } else { 0 };
-    let beside = if epilogue.flags & flag::ADDEND != 0 { addend } else { aux };
     let blocks = blocks(op, layout, &plan)?;
     let grid = Grid::new(plan.blocks(layout.products()))?.shared(plan.shared_bytes).early_if(plan.early);
     let grid = if plan.is_clustered() { grid.cluster(plan.splits as u32) } else { grid };
@@ -393,27 +390,7 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     };
     let (a, b) = (a.view::<T>()?, b.view::<T>()?);
     if plan.splits == 1 || plan.is_clustered() {
-        let mut maps = [None; 2];
-        let leaving = Leaving::of(plan.choice, &epilogue);
-        let needs_it = matches!(plan.choice, Choice::Turned { .. } | Choice::Alternating { .. });
-        debug_assert!(leaving.is_some() || !needs_it, "{plan}");
-        match leaving {
-            Some(Leaving::Boxes(boxed)) => {
-                let extents = [m, n];
-                let map = |of: &Tensor, matrix| maps::result(of, matrix, extents, layout.batch, boxed);
-                epilogue.flags |= flag::STORED;
-                maps[0] = Some(match &problem.heads {
-                    None => map(y, &epilogue.out)?,
-                    Some(heads) => map_of_heads(y, heads, &epilogue, boxed)?,
-                });
-                if let (Some(beside), Some(matrix)) = (beside, beside_of(&epilogue)) {
-                    epilogue.flags |= if epilogue.flags & flag::KEEP == 0 { flag::BESIDE } else { 0 };
-                    maps[1] = Some(map(beside, &matrix)?);
-                }
-            }
-            Some(Leaving::ByThreads) => epilogue.flags |= flag::STORED | flag::SCATTERED,
-            None => {}
-        }
+        let maps = leave(problem, layout, &plan, end, [m, n], &mut epilogue)?;
         let args = (a, b, bias, addend, aux, out, p(epilogue));
         // SAFETY: layout and plan are those of the tensors, of which `Problem` has checked the extents. Memory is
         // freed in the order of the stream.
@@ -464,113 +441,4 @@ fn product<T: Element + Float + kernels::reduce::Instances>(
     let grid = Grid::covering(packs as u64, reduce.bounds.threads.into())?.early_if(plan.early);
     // SAFETY: the partial sums are those of this layout; a plan with splits has few of them.
     unsafe { device.launch(reduce, grid, (parts.view::<f32>()?, bias, addend, aux, out, sums)) }
-}
-
-fn epilogue(
-    problem: &Problem,
-    layout: &Layout,
-    [bias, addend, aux]: Behinds,
-    y: &Tensor,
-) -> Result<Epilogue> {
-    let wanted = &problem.epilogue;
-    let wide = y.dtype() != problem.factors.dtype;
-    let per_pack = 16 / problem.factors.dtype.size() as i64;
-    let whole =
-        |matrix: &Matrix| [matrix.row, matrix.outer, matrix.inner].iter().all(|step| step % per_pack == 0);
-    let starts = |tensor: &Option<Tensor>| tensor.as_ref().is_none_or(|t| t.address().is_multiple_of(16));
-    let (out, heads) = match &problem.heads {
-        None => (layout.out, kernels::Heads::default()),
-        Some(heads) => by_heads(problem.op, heads, layout)?,
-    };
-    let packed = y.address().is_multiple_of(16)
-        && whole(&out)
-        && heads.step % per_pack == 0
-        && [bias, addend, aux].into_iter().all(starts)
-        && (addend.is_none() || layout.addend.col == 1 && whole(&layout.addend));
-    let mut flags = 0;
-    let mut set = |flag, when| flags |= if when { flag } else { 0 };
-    set(flag::BIAS, bias.is_some());
-    set(flag::ADDEND, addend.is_some());
-    set(flag::KEEP, aux.is_some() && !wanted.slope);
-    set(flag::SLOPE, wanted.slope);
-    set(flag::WIDE, wide);
-    set(flag::PACKED, packed);
-    Ok(Epilogue {
-        out,
-        addend: layout.addend,
-        aux: layout.out,
-        split: 0,
-        m: layout.m as u32,
-        n: layout.n as u32,
-        alpha: wanted.alpha,
-        beta: wanted.beta,
-        activation: wanted.activation,
-        flags,
-        heads,
-    })
-}
-
-/// Where a result by heads lies: contiguous, whether its sequences are a batch or rows of one product.
-fn by_heads(op: &'static str, heads: &Heads, layout: &Layout) -> Result<(Matrix, kernels::Heads)> {
-    let Heads { sequences, count, length, width, .. } = *heads;
-    let of_sequence = count * length * width;
-    // Sequences of one row are as good as one sequence.
-    let (row, length, sequences, of_sequence) = if length == 1 && layout.products() == 1 {
-        (of_sequence, sequences, 1, sequences * of_sequence)
-    } else {
-        (width, length, sequences, of_sequence)
-    };
-    let matrix = Matrix { row: row as i64, col: 1, outer: 0, inner: of_sequence as i64 };
-    let heads = kernels::Heads {
-        step: (heads.length * width) as i64,
-        width: short_divisor(op, width)?,
-        count: short_divisor(op, count)?,
-        length: short_divisor(op, length)?,
-        sequences: short_divisor(op, sequences)?.value(),
-    };
-    Ok((matrix, heads))
-}
-
-fn blocks(op: &'static str, layout: &Layout, plan: &Plan) -> Result<Blocks> {
-    let [down, across] = plan.tiles;
-    let last = down % BAND as usize;
-    // A cluster counts its blocks by itself.
-    let splits = if plan.is_clustered() { 1 } else { plan.splits };
-    Ok(Blocks {
-        tiles: short_divisor(op, down * across)?,
-        band: short_divisor(op, across * BAND as usize)?,
-        last: short_divisor(op, last.max(1))?,
-        splits: short_divisor(op, splits)?,
-        inner: short_divisor(op, layout.batch[1])?,
-        rows: down as u32,
-        total: tiles_of_launch(op, plan, layout.products())?,
-        blocks: plan.blocks(layout.products()) as u32,
-    })
-}
-
-/// Tiles that a launch counts for so many products: those of all parts, but of clusters, whose blocks count them.
-pub(super) fn tiles_of_launch(op: &'static str, plan: &Plan, products: usize) -> Result<u32> {
-    let counted = if plan.is_clustered() { plan.splits as u64 } else { 1 };
-    let total = plan.total(products) / counted;
-    u32::try_from(total).ok().filter(|&total| total < 1 << 31).ok_or_else(|| too_large(op, total as usize))
-}
-
-pub(super) fn divisor(op: &'static str, value: usize) -> Result<Divisor> {
-    u32::try_from(value.max(1)).ok().and_then(Divisor::new).ok_or_else(|| too_large(op, value))
-}
-
-fn short_divisor(op: &'static str, value: usize) -> Result<ShortDivisor> {
-    u32::try_from(value.max(1)).ok().and_then(ShortDivisor::new).ok_or_else(|| too_large(op, value))
-}
-
-/// The most packs, and tiles, that a launch can have.
-pub(super) const MOST_PACKS: usize = (1 << 31) - 1;
-
-/// Packs that a launch has a thread for each of.
-pub(super) fn packs_of_launch(op: &'static str, packs: usize) -> Result<u32> {
-    u32::try_from(packs).ok().filter(|_| packs <= MOST_PACKS).ok_or_else(|| too_large(op, packs))
-}
-
-fn too_large(op: &'static str, got: usize) -> Error {
-    Error::TooLarge { op, what: "tiles of a launch", limit: MOST_PACKS as u64, got: got.to_string() }
 }

@@ -40,24 +40,6 @@ impl Layout {
         Layout::of(problem, a, b, problem.addend)
     }
 
-    /// That of contiguous copies of all operands.
-    pub fn contiguous(problem: &Problem) -> Layout {
-        let factors = &problem.factors;
-        let of = |rows: usize, cols: usize| {
-            let mut shape = factors.front;
-            shape.push(rows);
-            shape.push(cols);
-            shape::contiguous_strides(&shape)
-        };
-        let steps = |strides: Dims<isize>| {
-            let rank = factors.front.len();
-            (front_of(&strides, rank), strides[rank], strides[rank + 1])
-        };
-        let (a, b) = (of(factors.m, factors.k), of(factors.n, factors.k));
-        let addend = problem.addend.map(|_| of(factors.m, factors.n));
-        Layout::of(problem, steps(a), steps(b), addend).expect("contiguous dimensions become one")
-    }
-
     fn of(
         problem: &Problem,
         (a_front, a_row, a_col): (Dims<isize>, isize, isize),

@@ -37,6 +37,8 @@ fn boxes(choice: Choice, epilogue: &Epilogue) -> Option<[u32; 2]> {
             let serves = match beside {
                 0 => !by_heads || applied == activation::NONE,
                 _ if by_heads => false,
+                // It takes nothing from there.
+                flag::ADDEND | flag::SLOPE if matches!(choice, Choice::Alternating { .. }) => false,
                 flag::ADDEND => applied == activation::NONE,
                 flag::SLOPE | flag::KEEP => applied != activation::NONE,
                 _ => false,

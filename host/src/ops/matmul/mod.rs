@@ -1,7 +1,10 @@
 //! Products of matrices. See [`matmul`].
 
 mod backward;
+mod blocks;
 mod copies;
+mod counted;
+mod epilogue;
 mod few_tiles;
 mod launch;
 mod layout;
@@ -144,7 +147,7 @@ pub fn matmul_shape<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Resul
     Ok(problem(OP, a, b, parameters)?.y)
 }
 
-/// How [`matmul`] would go about it, for operands that start at multiples of 16 bytes: by the model, or by what was measured on the
+/// How [`matmul`] would go about it, for operands that start at lines of L2 of 128 bytes: by the model, or by what was measured on the
 /// operands' GPU where [`autotune`](crate::autotune) is enabled.
 pub fn explain<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Result<Plan> {
     problem(OP, a, b, parameters)?.launchable_plan()
@@ -152,7 +155,7 @@ pub fn explain<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Result<Pla
 
 /// The ways that [`matmul`] could go about it, one for each kernel, the one that it takes first.
 pub fn candidates<D: Described>(a: &D, b: &D, parameters: &Matmul<D>) -> Result<Vec<Plan>> {
-    Ok(problem(OP, a, b, parameters)?.plans())
+    problem(OP, a, b, parameters)?.plans()
 }
 
 /// The operands with rows along m and n and columns along k.
@@ -182,14 +185,17 @@ fn problem<D: Described>(op: &'static str, a: &D, b: &D, parameters: &Matmul<D>)
     };
     let epilogue = Epilogue { alpha: parameters.alpha, beta: parameters.beta, ..Epilogue::default() };
     let problem = Problem::new(op, factors, epilogue, out, a.described().device())?;
-    match parameters.c {
-        Some(c) => problem.with_addend("c", c.described()),
-        None => Ok(problem),
-    }
+    let problem = match parameters.c {
+        Some(c) => problem.with_addend("c", c.described())?,
+        None => problem,
+    };
+    // It is not read then.
+    let addend = problem.addend.filter(|_| parameters.beta != 0.0);
+    Ok(Problem { addend, ..problem })
 }
 
 fn forward(problem: &Problem, a: &Tensor, b: &Tensor, parameters: &Matmul, y: &Tensor) -> Result<()> {
-    let addend = parameters.c.filter(|_| parameters.beta != 0.0);
+    let addend = parameters.c.filter(|_| problem.addend.is_some());
     run(problem, a, b, &Behind { addend, ..Behind::default() }, y)
 }
 

@@ -19,10 +19,10 @@ pub(super) enum Pace {
     Reading(Read),
     /// The same, whose blocks stay for several tiles.
     Sweeping(Sweep),
+    /// As waves, of a kernel that does little but read b by the accelerator; the splits of k are the blocks of a cluster.
+    Streaming(Stream),
     /// Warps take tiles by themselves, and blocks stay.
     Alone(Alone),
-    /// The same by the accelerator; the splits of k are the blocks of a cluster.
-    Streaming(Stream),
 }
 
 /// What a launch of `thin` takes, in microseconds.

@@ -5,20 +5,18 @@ use cuda_std::tma::TensorMap;
 use cuda_std::{Float, Global, GlobalMut};
 use kernels_gpu::matmul::{self as kernels, Matrix, PARTS, Parting, Scales};
 
-use super::launch::{divisor, packs_of_launch};
+use super::blocks::{divisor, packs_of_launch};
 use super::layout::{Copied, lines};
 use super::maps;
-use super::plan::Plan;
+use super::plan::{Plan, Target};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::launch::Grid;
 use crate::tensor::Tensor;
 
-/// The largest cluster of the kernel for columns, fewer blocks than which leave multiprocessors idle, and the fewest terms of one that is there for
-/// that.
+/// The largest cluster of the kernel for columns, and the fewest terms of a block that is there since multiprocessors would be idle.
 const MOST_BLOCKS: usize = 8;
-const FEW_BLOCKS: usize = 132;
 const LEAST_TERMS: usize = 64;
 
 /// An operand to be taken apart.
@@ -78,7 +76,11 @@ impl Whole<'_> {
         packs_of_launch(op, outer * packs_of_part)?;
         let across = if along_k { count } else { length.div_ceil(kernels::COLUMNS_OF_GROUP as usize) };
         let total = outer * inner * plan.splits * across;
-        let blocks = if along_k { 1 } else { blocks_of_cluster(total, plan.k_of_split) };
+        let blocks = if along_k {
+            1
+        } else {
+            blocks_of_cluster(total, plan.k_of_split, Target::of(device).sms as usize)
+        };
         let p = Parting {
             source,
             scales: places,
@@ -146,11 +148,11 @@ impl Parts {
     }
 }
 
-/// As many as keep a split of so many terms between them, or do not leave multiprocessors idle.
-fn blocks_of_cluster(groups: usize, terms: usize) -> usize {
+/// As many as keep a split of so many terms between them, or do not leave some of so many multiprocessors idle.
+fn blocks_of_cluster(groups: usize, terms: usize, multiprocessors: usize) -> usize {
     let mut blocks = 1;
     let keep = |blocks: usize| terms <= blocks * kernels::LINES_AT_A_TIME as usize;
-    let are_few = |blocks: usize| groups * blocks < FEW_BLOCKS && terms > blocks * LEAST_TERMS;
+    let are_few = |blocks: usize| groups * blocks < multiprocessors && terms > blocks * LEAST_TERMS;
     while blocks < MOST_BLOCKS && (!keep(blocks) || are_few(blocks)) {
         blocks *= 2;
     }

@@ -6,6 +6,7 @@ use std::fmt;
 use kernels_gpu::matmul::{self as kernels, activation};
 
 use super::layout::{LINE, Layout, begins, lines};
+use super::leaving::Leaving;
 use super::maps::mappable;
 use super::model::H100_MEMORY;
 use super::problem::Problem;
@@ -42,11 +43,15 @@ impl Target {
             sms: info.sm_count,
             shared_bytes: info.max_shared_per_sm,
             warpgroups: info.arch == (9, 0),
-            // GPUs for data centres; those for graphics have as much f32 as tf32.
-            fast_tf32: info.arch.1 == 0 && info.arch.0 < 12,
+            fast_tf32: is_of_data_centres(info.arch),
             memory: if memory > 0.0 { memory } else { HOPPER.memory },
         }
     }
+}
+
+/// Whether GPUs of a compute capability are made for data centres; those for graphics have as much f32 as tf32.
+fn is_of_data_centres(arch: (u32, u32)) -> bool {
+    matches!(arch, (8 | 9, 0) | (10 | 11, _))
 }
 
 /// How an operand is read.
@@ -90,9 +95,15 @@ pub(crate) struct Request {
 
 impl Request {
     /// `phases` are the addresses of a and b modulo [`LINE`](super::layout::LINE).
-    pub(crate) fn new(problem: &Problem, layout: &Layout, phases: [usize; 2]) -> Request {
+    pub(crate) fn new(
+        problem: &Problem,
+        layout: &Layout,
+        phases: [usize; 2],
+        epilogue: &kernels::Epilogue,
+    ) -> Request {
         let dtype = problem.factors.dtype;
         let wide = dtype == DType::F32;
+        let leaves = |choice| !wide && Leaving::of(choice, epilogue).is_some();
         let side = |matrix: &kernels::Matrix, rows: usize, phase: usize| {
             let aligned = phase.is_multiple_of(16);
             let lines = lines(matrix, rows, layout.k, 16 / dtype.size()).filter(|lines| {
@@ -127,8 +138,8 @@ impl Request {
             k: layout.k,
             batch: layout.products(),
             dtype,
-            boxed: problem.is_boxed(),
-            in_turn: problem.leaves_in_turn(),
+            boxed: leaves(Choice::Turned { shape: 0 }),
+            in_turn: leaves(Choice::Alternating { shape: 0 }),
             simple: problem.is_simple(),
             gelu: matches!(problem.epilogue.activation, activation::GELU_TANH | activation::GELU_ERF),
             sides,
@@ -390,7 +401,8 @@ impl Plan {
         first.then_with(|| self.microseconds.total_cmp(&other.microseconds))
     }
 
-    /// Those that take less memory than this one, the fastest first: without parts and copies that need not be, and without any.
+    /// Those that take less memory than this one, the most memory first: without parts of numbers and copies that need not be, without sums of parts of k,
+    /// and without any.
     pub(crate) fn with_less_memory(
         &self,
         request: &Request,
@@ -402,17 +414,23 @@ impl Plan {
             _ => Plan::of_what_lies(request, target, wanted),
         };
         let mut plans = vec![lying];
-        plans.extend(Plan::of_nothing_copied(request, target));
+        plans.extend(Plan::fastest(request, target, Plan::is_of_whole_sums));
+        plans.extend(Plan::fastest(request, target, |plan| plan.is_of_whole_sums() && !plan.copies()));
         plans.dedup_by(|a, b| Wanted::exactly(b).is(a));
         plans.retain(|plan| !Wanted::exactly(self).is(plan));
         plans
     }
 
-    /// The fastest that takes no memory for operands, if there is any.
-    fn of_nothing_copied(request: &Request, target: Target) -> Option<Plan> {
+    /// The fastest of those, if there is any.
+    fn fastest(request: &Request, target: Target, of: impl Fn(&Plan) -> bool) -> Option<Plan> {
         let mut plans = Plan::candidates(request, target);
-        plans.retain(|plan| plan.is_of_whole_numbers() && !plan.copies());
+        plans.retain(of);
         plans.into_iter().min_by(|a, b| a.compare(b, target))
+    }
+
+    /// Whether it takes no memory for numbers taken apart, for transposed ones, or for sums of parts of k.
+    fn is_of_whole_sums(&self) -> bool {
+        self.is_of_whole_numbers() && (self.splits == 1 || self.is_clustered())
     }
 
     /// Whether an operand is copied first.

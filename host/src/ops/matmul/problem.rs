@@ -2,8 +2,10 @@
 
 use kernels_gpu::matmul::activation;
 
+use super::blocks::tiles_of_launch;
 use super::broadcast;
-use super::launch::tiles_of_launch;
+use super::counted::Counted;
+use super::epilogue::{Beside, epilogue};
 use super::layout::{Layout, within_limit};
 use super::plan::{Choice, Plan, Request, Target, Wanted};
 use super::tuned;
@@ -11,7 +13,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::pointwise::{on_device, reach};
 use crate::shape::{self, Dims};
-use crate::tensor::{Desc, Tensor};
+use crate::tensor::Desc;
 
 /// The two operands: a with rows along m and b with rows along n, both with columns along k.
 #[derive(Clone, Copy, Debug)]
@@ -188,35 +190,9 @@ impl Problem {
         Problem { wanted: Some(Wanted { choice, splits: None, sides: None }), ..self }
     }
 
-    /// The same of contiguous copies with all dimensions in front.
-    pub fn of_copies(&self, a: &Tensor, b: &Tensor) -> Problem {
-        let mut factors = self.factors;
-        factors.strides = [strides(a.desc(), factors.swapped[0]), strides(b.desc(), factors.swapped[1])];
-        let addend = self.addend.map(|_| shape::contiguous_strides(self.y.shape()));
-        Problem { factors, addend, ..self.clone() }
-    }
-
     /// Terms that are summed: none where alpha is 0.
     pub fn k(&self) -> usize {
         if self.epilogue.alpha == 0.0 { 0 } else { self.factors.k }
-    }
-
-    /// Whether the result can leave from shared memory as it lies there, as far as is known without addresses, what is added and what is kept.
-    pub fn is_boxed(&self) -> bool {
-        let Problem { factors, epilogue, y, addend, heads, .. } = self;
-        let of_packs = |columns: usize| (columns * factors.dtype.size()).is_multiple_of(16);
-        let bare = epilogue.activation == activation::NONE;
-        let serves = match heads {
-            None => bare && !self.has_beside() || of_packs(factors.n) && (addend.is_none() || bare),
-            Some(heads) => of_packs(heads.width) && bare,
-        };
-        serves && y.dtype() == factors.dtype
-    }
-
-    /// Whether that of a kernel can which takes nothing from beside the sums, and rows of whole packs alone.
-    pub fn leaves_in_turn(&self) -> bool {
-        let Problem { factors, .. } = self;
-        self.is_boxed() && !self.has_beside() && (factors.n * factors.dtype.size()).is_multiple_of(16)
     }
 
     /// Whether nothing is done with the sums but what a kernel with few registers to spare does. What is kept and heads do not count: with them and without
@@ -227,36 +203,43 @@ impl Problem {
         simple && !epilogue.slope && y.dtype() == factors.dtype
     }
 
-    /// Whether there is something beside the sums: an addend, or where slopes are taken.
-    fn has_beside(&self) -> bool {
-        self.addend.is_some() || self.epilogue.slope
-    }
-
     /// What a plan depends on; `phases` are the addresses of a and b modulo a line of L2.
-    pub fn request(&self, phases: [usize; 2]) -> Request {
-        // Operands in more dimensions than kernels count in would be copied.
-        let layout = Layout::new(self).unwrap_or_else(|| Layout::contiguous(self));
-        Request::new(self, &layout, phases)
-    }
-
-    /// The plan for operands that start at lines of L2.
-    pub fn plan(&self) -> Plan {
-        let request = self.request([0; 2]);
-        let target = Target::of(self.y.device());
-        match tuned::known(self, &request, target) {
-            Some(plan) => plan,
-            None => Plan::new(&request, target, self.wanted),
+    pub(super) fn request(&self, phases: [usize; 2], beside: Beside) -> Result<Request> {
+        let of = |problem: &Problem, layout: &Layout| {
+            Ok(Request::new(problem, layout, phases, &epilogue(problem, layout, beside)?))
+        };
+        match Layout::new(self) {
+            Some(layout) => of(self, &layout),
+            None => {
+                let counted = Counted::new(self);
+                of(&counted.problem, &counted.layout)
+            }
         }
     }
 
+    /// That of operands that start at lines of L2.
+    pub fn request_of_lines(&self) -> Result<Request> {
+        self.request([0; 2], Beside::of(self))
+    }
+
+    /// The plan for operands that start at lines of L2.
+    pub fn plan(&self) -> Result<Plan> {
+        let request = self.request_of_lines()?;
+        let target = Target::of(self.y.device());
+        Ok(match tuned::known(self, &request, target) {
+            Some(plan) => plan,
+            None => Plan::new(&request, target, self.wanted),
+        })
+    }
+
     /// The plan of each kernel that can serve, the fastest first.
-    pub fn plans(&self) -> Vec<Plan> {
-        Plan::of_each_kernel(&self.request([0; 2]), Target::of(self.y.device()))
+    pub fn plans(&self) -> Result<Vec<Plan>> {
+        Ok(Plan::of_each_kernel(&self.request_of_lines()?, Target::of(self.y.device())))
     }
 
     /// The plan, if its launch can have as many tiles.
     pub fn launchable_plan(&self) -> Result<Plan> {
-        let plan = self.plan();
+        let plan = self.plan()?;
         let products = self.factors.front.iter().fold(1, |all: usize, &of| all.saturating_mul(of));
         tiles_of_launch(self.op, &plan, products)?;
         Ok(plan)

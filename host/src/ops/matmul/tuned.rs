@@ -1,5 +1,6 @@
 //! Products whose kernel was measured: see [`autotune`](crate::autotune).
 
+use super::epilogue::Beside;
 use super::launch::{Behind, phase, run_by_plan};
 use super::plan::{Plan, Request, Target, Wanted};
 use super::problem::Problem;
@@ -36,7 +37,8 @@ pub fn tuned(
     if problem.wanted.is_some() || !autotune::is_enabled() || !device.is_cuda() {
         return Ok(None);
     }
-    let request = problem.request([a, b].map(phase));
+    let beside = Beside::given([behind.bias, behind.addend, behind.aux], y);
+    let request = problem.request([a, b].map(phase), beside)?;
     let by = &|wanted: Wanted| Problem { wanted: Some(wanted), ..problem.clone() };
     let known = (autotune::place(device), key(problem, &request));
     if let Some(wanted) = WANTED.get(&known) {
@@ -95,7 +97,7 @@ fn key(problem: &Problem, request: &Request) -> String {
         (neighbours, "neighbours"),
         (boxed, "boxed"),
         (in_turn, "in turn"),
-        (problem.addend.is_some() && epilogue.beta != 0.0, "addend"),
+        (problem.addend.is_some(), "addend"),
         (epilogue.slope, "slope"),
         (problem.heads.is_some(), "heads"),
     ];
@@ -138,7 +140,7 @@ mod tests {
     fn what_is_tried_begins_with_the_models_choice_and_is_told_apart() {
         for extents in [[64, 1024, 1024], [3072, 4096, 1024], [16, 16, 8192], [300, 1000, 1001], [1, 1, 1]] {
             let problem = problem(extents, &Matmul::default());
-            let (request, target) = (problem.request([0; 2]), Target::of(problem.y.device()));
+            let (request, target) = (problem.request_of_lines().unwrap(), Target::of(problem.y.device()));
             let plans = Plan::likely(&request, target, MOST_TRIED);
             assert_eq!(plans[0], Plan::new(&request, target, None), "{extents:?}");
             assert!(plans.len() <= MOST_TRIED);
@@ -147,15 +149,15 @@ mod tests {
                 assert_eq!(plans.iter().filter(|other| name(other) == name(plan)).count(), 1, "{extents:?}");
             }
         }
-        let (request, target) = (problem([64, 1024, 1024], &Matmul::default()), Target::of(&Device::cpu()));
-        assert!(Plan::likely(&request.request([0; 2]), target, MOST_TRIED).len() > 3);
+        let (whole, target) = (problem([64, 1024, 1024], &Matmul::default()), Target::of(&Device::cpu()));
+        assert!(Plan::likely(&whole.request_of_lines().unwrap(), target, MOST_TRIED).len() > 3);
     }
 
     #[test]
     fn problems_that_may_want_other_kernels_have_other_keys() {
         let of = |extents, parameters: &Matmul<Desc>, phases| {
             let problem = problem(extents, parameters);
-            key(&problem, &problem.request(phases))
+            key(&problem, &problem.request(phases, Beside::of(&problem)).unwrap())
         };
         let plain = Matmul::default();
         let first = of([64, 64, 64], &plain, [0; 2]);

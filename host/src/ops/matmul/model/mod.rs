@@ -91,7 +91,7 @@ impl<'a> Launch<'a> {
         }
         let tiles = tile.tiles(request);
         let blocks = product([tiles[0], tiles[1], splits, batch]);
-        let fitting = target.shared_bytes.checked_div(tile.shared_bytes).unwrap_or(tile.resident);
+        let fitting = blocks_that_fit(target.shared_bytes, tile.shared_bytes);
         let resident = f64::from(tile.resident.min(fitting).max(1));
         Some(Launch { tile, request, target, splits, k_of_split, tiles, partials, blocks, resident })
     }

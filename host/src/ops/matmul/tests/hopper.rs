@@ -2,8 +2,12 @@
 
 use super::{ALONG_K, TARGET, request};
 use crate::cuda::shared::blocks_that_fit;
+use crate::device::Device;
 use crate::dtype::DType;
+use crate::ops::Matmul;
 use crate::ops::matmul::plan::{Choice, LAYOUTS, Plan, Request, Side, Target, Wanted};
+use crate::ops::matmul::{candidates, explain};
+use crate::tensor::Desc;
 
 const HOPPER: Target = Target { warpgroups: true, ..TARGET };
 
@@ -163,4 +167,24 @@ fn clusters_are_alone_where_all_of_them_fit() {
     };
     // 30 clusters of four fit, and 15 of eight.
     assert_eq!([(30, 4), (31, 4), (15, 8), (16, 8)].map(|(count, splits)| of(count, splits)), [1, 2, 1, 2]);
+}
+
+/// The result of `turned` leaves with what is added in boxes, which a row that repeats has none of.
+#[test]
+fn what_is_added_may_keep_a_kernel_from_serving() {
+    let device = Device::cpu();
+    let desc = |shape: &[usize]| Desc::new(&device, DType::BF16, shape).unwrap();
+    let (a, b) = (desc(&[3072, 1024]), desc(&[1024, 1024]));
+    let of = |c: &[usize], beta: f32| {
+        let c = desc(c);
+        let parameters = Matmul { c: Some(&c), beta, transpose_b: true, ..Matmul::default() };
+        (explain(&a, &b, &parameters).unwrap(), candidates(&a, &b, &parameters).unwrap())
+    };
+    let is_turned = |plan: &Plan| matches!(plan.choice, Choice::Turned { .. });
+    let ((whole, plans), (row, plans_of_row)) = (of(&[3072, 1024], 1.0), of(&[1024], 1.0));
+    assert!(is_turned(&whole) && plans.iter().any(is_turned), "{whole}");
+    assert!(!is_turned(&row) && !plans_of_row.iter().any(is_turned), "{row}");
+    // What is not read makes no difference.
+    let without = explain(&a, &b, &Matmul { transpose_b: true, ..Matmul::default() }).unwrap();
+    assert_eq!(of(&[1024], 0.0).0, without);
 }

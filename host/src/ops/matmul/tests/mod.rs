@@ -1,5 +1,6 @@
 //! Tests of what is chosen, and of what is launched.
 
+mod counted;
 mod f32;
 mod few;
 mod hopper;
