@@ -38,7 +38,11 @@ plain_parameter!(Repack);
 ///
 /// # Safety
 /// The sources have the elements that `p` and `q` name, the others the packs; the grid has a thread for each pack.
-#[kernel(family = "matmul", types = [f32, f16, bf16], instances = [{ LETS_IN: 0; threads: 256 }, { LETS_IN: 1; threads: 256 }])]
+#[kernel(
+    family = "matmul",
+    types = [f32, f16, bf16],
+    instances = [{ LETS_IN: 0; threads: 256 }, { LETS_IN: 1; threads: 256 }],
+)]
 pub unsafe fn repack<T: Float, const LETS_IN: usize>(
     source: Global<T>,
     out: GlobalMut<T>,

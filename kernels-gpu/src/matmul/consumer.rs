@@ -2,7 +2,7 @@
 //! 16·w + lane / 4 + 8·(i / 2 % 2) and column 8·(i / 4) + 2·(lane % 4) + i % 2, with w its warp. Where sums are `TURNED`, these are a column and a row
 //! of the result.
 //!
-//! They go out [`CHUNK`] columns, or turned rows, at a time by way of shared memory. Plain results leave by copies of the accelerator,
+//! They go out [`CHUNK`] columns, or turned rows, at a time by way of shared memory: 128 bytes of results, or as many rows of these. Plain results leave by copies of the accelerator,
 //! which go on during the next tile's products, and those of which there can be no map by threads (`scatter.rs`); tried instead for all: packs of
 //! rows written by each warp, without waiting for the others, which took 1 to 5 % longer.
 
@@ -11,6 +11,8 @@ use super::epilogue::{Epilogue, activation, flag};
 use super::finish::{Finish, PACK, Tensors};
 use super::place::Place;
 use super::ring::Ring;
+pub(super) use super::staged::{CHUNK, ROWS, WARPS};
+use super::staged::{STAGED_BYTES, SUMS_OF_CHUNK, Staged};
 use cuda_std::bits;
 use cuda_std::float::fma;
 use cuda_std::prelude::*;
@@ -18,12 +20,8 @@ use cuda_std::ring::Turn;
 use cuda_std::tile::Tile;
 use cuda_std::tma::{self, TensorMap};
 
-/// Rows of a warp, and of a warpgroup.
-pub(super) const ROWS: u32 = 16;
-pub(super) const WARPS: u32 = 4;
+/// Rows of a warpgroup.
 pub(super) const GROUP_ROWS: u32 = WARPS * ROWS;
-/// Columns, or turned rows, that go out at a time: 128 bytes of results, or as many rows of these.
-pub(super) const CHUNK: u32 = 64;
 /// Bytes of a chunk of results of a warpgroup, and of its room: two of these in turn, or a chunk in f32.
 pub(super) const CHUNK_BYTES: u32 = GROUP_ROWS * CHUNK * 2;
 const BUFFERS: u32 = 2;
@@ -31,8 +29,7 @@ pub(super) const ROOM_BYTES: u32 = BUFFERS * CHUNK_BYTES;
 /// Packs of a chunk's row, and rows of packs that a warp takes at a time.
 pub(super) const PACKS: u32 = CHUNK / PACK as u32;
 pub(super) const ROWS_AT_A_TIME: u32 = 32 / PACKS;
-/// Sums of a lane in a chunk, and pairs of neighbours in a row of them.
-const SUMS_OF_CHUNK: usize = 32;
+/// Pairs of neighbours in a row of a lane's sums of a chunk.
 pub(super) const PAIRS: usize = 8;
 
 /// Most chunks of a tile.
@@ -40,7 +37,7 @@ const MOST_CHUNKS: usize = 4;
 /// A lane's pairs of the bias; turned the two numbers of its columns, twice each.
 pub(super) type Biases = [[u32; PAIRS]; MOST_CHUNKS];
 
-/// Most sums of a lane whose results may be [`flag::SCATTERED`]: with more there are no registers for it.
+/// Most sums of a lane whose results may be [`flag::SCATTERED`], or finished several of a column at once: with more there are no registers for it.
 pub const MOST_SCATTERED: usize = 96;
 
 /// Whether these may be of rows that begin anywhere. A consumer of `alternating` has the sums of two halves of a tile, and no registers for it.
@@ -367,56 +364,25 @@ impl Finisher<false> {
     /// As [`Finish::pack`]. All lanes call.
     #[inline(always)]
     pub unsafe fn finish<T: Half, const SUMS: usize>(self, sums: &[f32; SUMS], finish: Finish<T>, n: u32) {
-        // Four numbers of a row; they are permuted by rows, against bank conflicts.
-        let place = |row: u32, quad: u32| (row * (CHUNK / 4) + (quad ^ (row % 8 * 2))) * 4;
-        // SAFETY: the caller's contract; all lanes meet between the writes to the chunk and the reads.
-        unsafe {
-            // Each warp by itself.
-            let staged = Shared::<f32>::dynamic(self.room + self.warp * (ROWS * CHUNK * 4), ROWS * CHUNK);
-            // Not to be unrolled: the epilogue is long.
-            let rows = bits::opaque(ROWS);
-            let mut chunk = 0;
-            while chunk < SUMS / SUMS_OF_CHUNK && self.col + chunk as u32 * CHUNK < n {
+        // SAFETY: each warp by itself, in the group's room.
+        let staged = unsafe { Staged::new(self.room + self.warp * STAGED_BYTES, self.lane) };
+        // Not to be unrolled: the epilogue is long.
+        let rows = bits::opaque(ROWS);
+        let mut chunk = 0;
+        while chunk < SUMS / SUMS_OF_CHUNK && self.col + chunk as u32 * CHUNK < n {
+            let at = (self.row + self.warp * ROWS, self.col + chunk as u32 * CHUNK);
+            // SAFETY: the caller's contract; all lanes meet between the writes to the chunk and the reads.
+            unsafe {
                 warp::sync_warp(u32::MAX);
-                for number in 0..SUMS / SUMS_OF_CHUNK {
-                    if number == chunk {
-                        for i in 0..SUMS_OF_CHUNK / 2 {
-                            let row = self.lane / 4 + i as u32 % 2 * 8;
-                            let quad = i as u32 / 2 * 2 + self.lane % 4 / 2;
-                            let [a, b] = [0, 1].map(|j| sums[number * SUMS_OF_CHUNK + 2 * i + j].to_bits());
-                            staged.set_8(place(row, quad) + self.lane % 2 * 2, [a, b]);
-                        }
-                    }
-                }
+                staged.leave(sums, chunk);
                 warp::sync_warp(u32::MAX);
-                let (mut first, pack) = (0, self.lane % PACKS);
-                while first < rows {
-                    let row = first + self.lane / PACKS;
-                    let all = || {
-                        let [a, b, c, d] = staged.get_pack(place(row, 2 * pack));
-                        let [e, f, g, h] = staged.get_pack(place(row, 2 * pack + 1));
-                        [a, b, c, d, e, f, g, h].map(f32::from_bits)
-                    };
-                    let (down, along) = (self.row + self.warp * ROWS, self.col + chunk as u32 * CHUNK);
-                    let in_chunk = |i: u32| {
-                        // Neighbours by neighbouring lanes.
-                        let number = i * 32 + self.lane;
-                        let spread = (first + number / CHUNK, number % CHUNK);
-                        if finish.is_packed() { (row, pack * PACK as u32 + i) } else { spread }
-                    };
-                    let at = |i: u32| {
-                        let (row, col) = in_chunk(i);
-                        (down + row, along + col)
-                    };
-                    let sum = |i: u32| {
-                        let (row, col) = in_chunk(i);
-                        staged.get(place(row, col / 4) + col % 4)
-                    };
-                    finish.pack(down + row, along + pack * PACK as u32, all, at, sum);
-                    first += ROWS_AT_A_TIME;
+                if const { SUMS <= MOST_SCATTERED } {
+                    staged.finish(finish, rows, at);
+                } else {
+                    staged.finish_sparing(finish, rows, at);
                 }
-                chunk += 1;
             }
+            chunk += 1;
         }
     }
 }

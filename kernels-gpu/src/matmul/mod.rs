@@ -100,6 +100,8 @@ mod small_reads;
 mod small_tiles;
 #[cfg(feature = "matmul")]
 mod splits;
+#[cfg(feature = "matmul_hopper")]
+mod staged;
 #[cfg(any(feature = "matmul", feature = "matmul_hopper"))]
 mod tf32_parts;
 #[cfg(feature = "matmul_hopper")]

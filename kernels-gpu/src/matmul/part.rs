@@ -38,7 +38,7 @@ const STAGES_ASKED: u32 = 4;
 #[derive(Clone, Copy)]
 pub(super) struct Part<const ALONG_K: usize> {
     pub width: u32,
-    /// Whether the batch's dimensions repeat the same matrix.
+    /// Whether the batch's inner and outer dimension step to another matrix.
     steps: [bool; 2],
 }
 

@@ -22,12 +22,13 @@
 //! what is done about faint numbers are ours.
 
 use super::epilogue::flag;
-use super::f32_consumer::{ROOM_BYTES, ROWS_OF_WARP, WARPS, WarpFinisher};
+use super::f32_consumer::{ROOM_BYTES, WarpFinisher};
 use super::finish::{Finish, Tensors};
 use super::part::{PIPELINED_DEPTH, Part, multiply};
 use super::parts::{MAGNIFIED, PARTS};
 use super::piped_tiles::PIPELINED_ROWS as ROWS;
 use super::scale::{Scale, Scales};
+use super::staged::{ROWS as ROWS_OF_WARP, WARPS};
 use super::{Matrix, Product};
 use cuda_std::bits;
 use cuda_std::dependent;

@@ -76,7 +76,7 @@ impl Place {
 }
 
 impl Blocks {
-    /// The product of number `rest` of a batch.
+    /// The product of number `batch` of the batch.
     #[inline(always)]
     pub(super) fn of_batch(&self, batch: u32) -> Place {
         let (outer, inner) = self.inner.div_rem(batch);

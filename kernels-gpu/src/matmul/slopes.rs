@@ -24,7 +24,7 @@ const ROWS: u32 = 8;
 pub struct Behind {
     /// Strips of columns.
     pub strips: Divisor,
-    /// Rows, and columns.
+    /// Rows.
     pub rows: u32,
     /// Columns.
     pub cols: u32,

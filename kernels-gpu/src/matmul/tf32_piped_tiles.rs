@@ -14,12 +14,13 @@
 
 use super::Product;
 use super::epilogue::flag;
-use super::f32_consumer::{ROOM_BYTES, ROWS_OF_WARP, WARPS, WarpFinisher};
+use super::f32_consumer::{ROOM_BYTES, WarpFinisher};
 use super::feed::Feed;
 use super::finish::{Finish, Tensors};
 use super::part::{LINE_BYTES, Part, TF32_DEPTH};
 use super::piped_tiles::PIPELINED_ROWS as ROWS;
 use super::ring::{Ring, barrier_bytes};
+use super::staged::{ROWS as ROWS_OF_WARP, WARPS};
 use cuda_std::dependent;
 use cuda_std::prelude::*;
 use cuda_std::ring::Turn;

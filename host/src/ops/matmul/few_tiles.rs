@@ -100,8 +100,7 @@ pub(super) fn small_tiles(request: &Request) -> Vec<Tile> {
             _ => return None,
         };
         let extents = [height as u32 * kernels::SMALL_ROWS, kernels::SMALL_COLS];
-        let tile = of_registers(choice, extents, resident, Pace::Alone(pace));
-        Some(Tile { abreast: kernels::SMALL_WARPS, ..tile })
+        Some(of_registers(choice, extents, resident, Pace::Alone(pace)))
     };
     if request.dtype == DType::F32 {
         let of_floats = |(index, kernel): (usize, &Kernel<_>)| {
@@ -144,8 +143,8 @@ fn of_packs(choice: Choice, [fragments, groups]: [usize; 2], resident: u32, pace
 }
 
 /// That of a kernel whose sums stay in registers.
-fn of_registers(choice: Choice, [rows, cols]: [u32; 2], resident: u32, pace: Pace) -> Tile {
-    Tile { choice, rows, cols, shared_bytes: 0, resident, rate: 0.0, pace, scatters: false, abreast: 1 }
+fn of_registers(choice: Choice, extents: [u32; 2], resident: u32, pace: Pace) -> Tile {
+    Tile::new(choice, extents, 0, resident, pace)
 }
 
 /// Those of `narrow` and `narrow_f32`, for few rows.

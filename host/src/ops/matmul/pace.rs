@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 /// How a kernel's blocks go on.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pace {
-    /// In waves of blocks, each with a tile.
-    Waves,
+    /// In waves of blocks, each with a tile: so many multiplications and additions in each nanosecond, of a multiprocessor full of blocks.
+    Waves(f64),
     /// Blocks stay for several tiles, on Hopper.
     Staying(Stay),
     /// The same, where a tile is finished while the next is multiplied.
@@ -144,13 +144,14 @@ pub(super) const ON_HOPPER: f64 = 0.6;
 /// longer than the best of these, and the root of the mean square of the estimates' error is 12 %. What large ones take is underestimated,
 /// of all alike. Tuned since, but for tiles of 128×256, 192×128 and 128×64 of `pipelined`, by the choice alone: of 111 shapes on an H100 what is chosen
 /// takes 0.5 % longer than the fastest of 931 that were measured. What copies and results of no whole packs take, by the choice of 40 shapes of no
-/// multiples of 8 on an H200: 1.7 % longer than the fastest.
+/// multiples of 8 on an H200: 1.7 % longer than the fastest. Where activations keep such results from leaving by threads, they take 10 µs less in tiles of 192×128 since neighbours
+/// are written by neighbouring lanes.
 pub(super) const PIPED: [Stay; 5] = [
     Stay { stage: 0.437, end: 1.64, ragged: 26.6, partial: 12.5 },
-    Stay { stage: 0.427, end: 1.22, ragged: 13.2, partial: 4.93 },
-    Stay { stage: 0.226, end: 1.40, ragged: 13.6, partial: 4.38 },
-    Stay { stage: 0.177, end: 1.05, ragged: 6.71, partial: 3.11 },
-    Stay { stage: 0.123, end: 0.20, ragged: 3.50, partial: 2.90 },
+    Stay { stage: 0.427, end: 1.22, ragged: 3.2, partial: 4.93 },
+    Stay { stage: 0.226, end: 1.40, ragged: 3.8, partial: 4.38 },
+    Stay { stage: 0.177, end: 1.05, ragged: 1.3, partial: 3.11 },
+    Stay { stage: 0.123, end: 0.20, ragged: 0.6, partial: 2.90 },
 ];
 /// Those of `turned` and `alternating`, by the choice alone: of 111 products on an H200, and of layers with GELU, a residual and ReLU. Tiles of the same extents take as long for a
 /// stage in both; what ends a tile is two consumers' in `turned`.
@@ -217,7 +218,7 @@ pub(super) const SMALL_BY_ELEMENTS: [f64; 3] = [0.45, 0.75, 0.08];
 /// Steps that `small` takes; with more of them others are faster, and a sum of no terms is left to these, too.
 pub(super) const SMALL_STEPS: RangeInclusive<usize> = 1..=7;
 /// Those of the shapes of `tf32_pipelined`, fitted on an H100 to the times of 55 shapes in up to eight splits: the root of the mean square of the
-/// error is 10 %, and what is chosen takes 0.4 % longer than the fastest. Of ragged results those of `pipelined`.
+/// error is 10 %, and what is chosen takes 0.4 % longer than the fastest. Of ragged results those that `pipelined` had.
 pub(super) const TF32_PIPED: [Stay; 4] = [
     Stay { stage: 0.477, end: 2.43, ragged: 26.6, partial: 1.22 },
     Stay { stage: 0.383, end: 1.84, ragged: 13.2, partial: 0.75 },

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use kernels_gpu::matmul::{self as kernels, activation};
+use kernels_gpu::matmul::{self as kernels, activation, flag};
 
 use super::layout::{LINE, Layout, begins, lines};
 use super::leaving::Leaving;
@@ -85,6 +85,8 @@ pub(crate) struct Request {
     pub boxed: bool,
     /// So can that of `alternating`.
     pub in_turn: bool,
+    /// Something beside the sums is read: an addend, or where slopes are taken.
+    pub beside: bool,
     /// GELU is applied to it, or its slopes are.
     pub gelu: bool,
     /// Nothing is done with the sums but what [`small`](kernels::small) does.
@@ -140,6 +142,7 @@ impl Request {
             dtype,
             boxed: leaves(Choice::Turned { shape: 0 }),
             in_turn: leaves(Choice::Alternating { shape: 0 }),
+            beside: epilogue.flags & (flag::ADDEND | flag::SLOPE) != 0,
             simple: problem.is_simple(),
             gelu: matches!(problem.epilogue.activation, activation::GELU_TANH | activation::GELU_ERF),
             sides,

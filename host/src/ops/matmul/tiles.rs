@@ -20,13 +20,30 @@ pub(super) struct Tile {
     pub shared_bytes: u32,
     /// Blocks of a multiprocessor.
     pub resident: u32,
-    /// Multiplications and additions of a multiprocessor full of blocks, in each nanosecond.
-    pub rate: f64,
     pub pace: Pace,
+}
+
+impl Tile {
+    pub fn new(choice: Choice, [rows, cols]: [u32; 2], shared_bytes: u32, resident: u32, pace: Pace) -> Tile {
+        Tile { choice, rows, cols, shared_bytes, resident, pace }
+    }
+
     /// Whether threads can store its results from shared memory, where rows of these are no whole packs.
-    pub scatters: bool,
+    pub fn scatters(&self) -> bool {
+        match self.choice {
+            Choice::Pipelined { .. } => self.cols as usize / 2 <= kernels::MOST_SCATTERED,
+            Choice::Turned { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Tiles that a block takes at a time.
-    pub abreast: u32,
+    pub fn abreast(&self) -> u32 {
+        match self.choice {
+            Choice::Small { .. } | Choice::SmallF32 { .. } => kernels::SMALL_WARPS,
+            _ => 1,
+        }
+    }
 }
 
 /// Those of all kernels that can serve; kernels of few rows are asked for `few`, which is [`Request::of_few`].
@@ -36,17 +53,9 @@ pub(super) fn tiles(request: &Request, few: &Request, target: Target) -> Vec<Til
         let on_cores = instances.map(|(index, kernel)| {
             let side = |name| 8 * kernel.constant(name) as u32;
             let (rows, cols) = (side("THREADS_M"), side("THREADS_N"));
-            Tile {
-                choice: Choice::CudaCores { index },
-                rows,
-                cols,
-                shared_bytes: kernels::f32_shared_bytes(rows, cols),
-                resident: kernel.bounds.min_blocks,
-                rate: F32_RATES[index],
-                pace: Pace::Waves,
-                scatters: false,
-                abreast: 1,
-            }
+            let (choice, pace) = (Choice::CudaCores { index }, Pace::Waves(F32_RATES[index]));
+            let shared_bytes = kernels::f32_shared_bytes(rows, cols);
+            Tile::new(choice, [rows, cols], shared_bytes, kernel.bounds.min_blocks, pace)
         });
         let on_tensor_cores = tf32_tiles(request, target).chain(parted_tiles(request, target));
         let of_few = narrow_tiles(few, target).into_iter().chain(thin_f32_tile(few, target));
@@ -59,17 +68,10 @@ pub(super) fn tiles(request: &Request, few: &Request, target: Target) -> Vec<Til
         .map(|(shape, kernel)| {
             let of = |name| kernel.constant(name) as u32;
             let (rows, cols) = (of("WARPS_M") * of("MI") * 16, of("WARPS_N") * of("NI") * 8);
-            Tile {
-                choice: Choice::TensorCores { shape },
-                rows,
-                cols,
-                shared_bytes: kernels::shared_bytes(rows, cols, of("STEPS") * 16, of("STAGES")),
-                resident: kernel.bounds.min_blocks,
-                rate: HALF_RATES[shape] * if target.warpgroups { ON_HOPPER } else { 1.0 },
-                pace: Pace::Waves,
-                scatters: false,
-                abreast: 1,
-            }
+            let shared_bytes = kernels::shared_bytes(rows, cols, of("STEPS") * 16, of("STAGES"));
+            let pace = Pace::Waves(HALF_RATES[shape] * if target.warpgroups { ON_HOPPER } else { 1.0 });
+            let choice = Choice::TensorCores { shape };
+            Tile::new(choice, [rows, cols], shared_bytes, kernel.bounds.min_blocks, pace)
         })
         .collect();
     let piped = kernels::pipelined::kernels::<half::bf16>().iter().step_by(LAYOUTS).enumerate();
@@ -90,17 +92,9 @@ pub(super) fn tiles(request: &Request, few: &Request, target: Target) -> Vec<Til
     tiles.extend(alternating.filter(|_| fits && request.in_turn).map(|(shape, kernel)| {
         let of = |name| kernel.constant(name) as u32;
         let rows = 2 * of("SUMS");
-        Tile {
-            choice: Choice::Alternating { shape },
-            rows,
-            cols: kernels::ALTERNATING_COLS,
-            shared_bytes: kernels::alternating_shared_bytes(rows, of("STAGES")),
-            resident: kernel.bounds.min_blocks,
-            rate: 0.0,
-            pace: Pace::Alternating(ALTERNATING[shape]),
-            scatters: false,
-            abreast: 1,
-        }
+        let shared_bytes = kernels::alternating_shared_bytes(rows, of("STAGES"));
+        let (choice, pace) = (Choice::Alternating { shape }, Pace::Alternating(ALTERNATING[shape]));
+        Tile::new(choice, [rows, kernels::ALTERNATING_COLS], shared_bytes, kernel.bounds.min_blocks, pace)
     }));
     tiles.extend(cluster_tiles(request, target));
     tiles.extend(narrow_tiles(few, target));
@@ -119,18 +113,8 @@ fn of_consumers<A>(
 ) -> Tile {
     let of = |name| kernel.constant(name) as u32;
     let (consumers, cols) = (of("CONSUMERS"), 2 * of("SUMS"));
-    Tile {
-        choice,
-        rows: consumers * kernels::PIPELINED_ROWS,
-        cols,
-        shared_bytes: shared_bytes(consumers, cols, of("STAGES")),
-        resident: kernel.bounds.min_blocks,
-        rate: 0.0,
-        pace,
-        scatters: of("SUMS") as usize <= kernels::MOST_SCATTERED
-            && matches!(choice, Choice::Pipelined { .. } | Choice::Turned { .. }),
-        abreast: 1,
-    }
+    let extents = [consumers * kernels::PIPELINED_ROWS, cols];
+    Tile::new(choice, extents, shared_bytes(consumers, cols, of("STAGES")), kernel.bounds.min_blocks, pace)
 }
 
 /// That of a kernel whose clusters share out k.
@@ -142,7 +126,7 @@ pub(super) fn of_clusters(
     pace: Pace,
 ) -> Tile {
     let shared_bytes = kernels::clustered_shared_bytes(rows, cols, stages);
-    Tile { choice, rows, cols, shared_bytes, resident, rate: 0.0, pace, scatters: false, abreast: 1 }
+    Tile::new(choice, [rows, cols], shared_bytes, resident, pace)
 }
 
 /// Those of `clustered` and `loose`.
@@ -181,17 +165,9 @@ fn tf32_tiles(request: &Request, target: Target) -> impl Iterator<Item = Tile> {
         let of = |name| kernel.constant(name) as u32;
         let (rows, cols) = (of("WARPS_M") * of("MI") * 16, of("WARPS_N") * of("NI") * 8);
         let along_k = sides.map(|side| side.along_k);
-        Tile {
-            choice: Choice::Tf32Cores { shape },
-            rows,
-            cols,
-            shared_bytes: kernels::tf32_shared_bytes(rows, cols, of("STAGES"), along_k),
-            resident: kernel.bounds.min_blocks,
-            rate: TF32_RATES[shape],
-            pace: Pace::Waves,
-            scatters: false,
-            abreast: 1,
-        }
+        let shared_bytes = kernels::tf32_shared_bytes(rows, cols, of("STAGES"), along_k);
+        let (choice, pace) = (Choice::Tf32Cores { shape }, Pace::Waves(TF32_RATES[shape]));
+        Tile::new(choice, [rows, cols], shared_bytes, kernel.bounds.min_blocks, pace)
     })
 }
 

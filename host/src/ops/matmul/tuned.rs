@@ -65,7 +65,7 @@ pub fn tuned(
 
 /// What a choice depends on, in a line.
 fn key(problem: &Problem, request: &Request) -> String {
-    // All of them, so that none is forgotten; GELU and what is simple follow from the epilogue, and columns from the extents.
+    // All of them, so that none is forgotten; GELU, what is read beside and what is simple follow from the epilogue, and columns from the extents.
     let Request {
         m,
         n,
@@ -79,6 +79,7 @@ fn key(problem: &Problem, request: &Request) -> String {
         neighbours,
         boxed,
         in_turn,
+        beside: _,
         gelu: _,
         simple: _,
         by_columns: _,

@@ -31,6 +31,11 @@ const PIPED_LAUNCH: f64 = 1.46;
 const PARTED_LAUNCH: f64 = 2.0;
 /// Microseconds of GELU, for each sum of a tile of `pipelined`, `turned` or `alternating`.
 const GELU: f64 = 4e-5;
+/// Microseconds that results of no whole packs take longer where something beside the sums is read, number by number: for each column of a tile of these, for each
+/// row of one of `small`, and for each sum of one of `clustered` and `loose`.
+const READ_BESIDE: f64 = 0.086;
+const READ_BESIDE_BY_WARPS: f64 = 0.16;
+const READ_BESIDE_BY_CLUSTERS: f64 = 3e-4;
 /// Microseconds that results of no whole packs take longer, for each sum of a tile of these, where threads store them from shared memory.
 const BY_THREADS: f64 = 5e-5;
 /// How much longer it takes to finish a tile of `parted` where results are no whole packs.
@@ -109,7 +114,7 @@ impl Launch<'_> {
         let (compute, bytes) = (self.compute(), self.bytes());
         let in_memory = bytes / MEMORY / 1e3;
         match self.tile.pace {
-            Pace::Waves => {
+            Pace::Waves(_) => {
                 let launch =
                     if matches!(self.tile.choice, Choice::Tf32Cores { .. }) { TF32_LAUNCH } else { LAUNCH };
                 launch + compute.max(in_memory) + NOT_HIDDEN * compute.min(in_memory)
@@ -147,7 +152,7 @@ impl Launch<'_> {
         match self.tile.pace {
             _ if self.partials == 0.0 => 0.0,
             Pace::Reading(_) => LAUNCH + OF_EACH * self.splits as f64 + read_again,
-            Pace::Waves | Pace::Sweeping(_) | Pace::Alone(_) => LAUNCH + read_again,
+            Pace::Waves(_) | Pace::Sweeping(_) | Pace::Alone(_) => LAUNCH + read_again,
             Pace::Parted(_) => REDUCE_PARTED + read_again,
             Pace::Staying(_) if self.is_rounded() => REDUCE + read_again,
             // What comes to be read is in L2, and the time of what is written is in a tile's.
@@ -165,10 +170,12 @@ impl Launch<'_> {
     fn compute(&self) -> f64 {
         let (turns, rounds) = (self.turns(), (self.blocks / self.sms()).ceil());
         let applied = if self.request.gelu { GELU * self.sums_of_tile() } else { 0.0 };
+        let reads = if self.request.beside && !self.has_whole_packs() { 1.0 } else { 0.0 };
         match self.tile.pace {
             Pace::Clusters(Cluster { stage, end, meet, part, abreast, .. }) => {
                 let parts = self.splits as f64;
                 let meeting = if self.splits > 1 { meet + part * (parts - 1.0) } else { 0.0 };
+                let end = end + reads * READ_BESIDE_BY_CLUSTERS * self.sums_of_tile();
                 self.waves_of_clusters(abreast).ceil() * (turns * stage + end / parts + meeting)
             }
             Pace::Parted(Part { stage, end }) => {
@@ -179,10 +186,10 @@ impl Launch<'_> {
                 let end = match self.has_whole_packs() {
                     _ if self.splits > 1 => partial,
                     true => end + applied,
-                    false if self.tile.scatters && self.request.boxed => {
+                    false if self.tile.scatters() && self.request.boxed => {
                         end + BY_THREADS * self.sums_of_tile()
                     }
-                    false => ragged,
+                    false => ragged + reads * READ_BESIDE * f64::from(self.tile.cols),
                 };
                 rounds * (turns * stage + end)
             }
@@ -200,22 +207,23 @@ impl Launch<'_> {
                 let rounds = self.rounds_of_warps();
                 // Of many, warps take turns without waiting for others.
                 let rounds = if rounds < MANY_ROUNDS { rounds.ceil() } else { rounds + OF_LAST_ROUND };
+                let ragged = ragged + reads * READ_BESIDE_BY_WARPS * f64::from(self.tile.rows);
                 rounds * (tile + self.steps() * step + if self.has_whole_packs() { 0.0 } else { ragged })
             }
             Pace::Streaming(stream) => self.waves_of_clusters(self.resident).ceil() * turns * stream.stage,
-            Pace::Waves => self.in_waves(),
+            Pace::Waves(rate) => self.in_waves(rate),
         }
     }
 
     /// In waves of blocks, and what is left of them.
-    fn in_waves(&self) -> f64 {
+    fn in_waves(&self, rate: f64) -> f64 {
         // Of one block, at its share of a multiprocessor's rate.
         let terms = match self.tile.choice {
             Choice::Tf32Cores { .. } => self.terms().max(TF32_STAGE),
             _ => self.terms(),
         };
         let sums = f64::from(self.tile.rows) * f64::from(self.tile.cols);
-        let work = sums * terms as f64 / self.tile.rate / 1e3;
+        let work = sums * terms as f64 / rate / 1e3;
         let waves = (self.blocks / self.slots()).floor();
         let even = (self.rest() / self.sms()).ceil();
         // Blocks of a last wave go where the first of the wave before it end, several to one multiprocessor. The rates
@@ -253,7 +261,7 @@ impl Launch<'_> {
 
     /// Tiles of each warp of `small`.
     fn rounds_of_warps(&self) -> f64 {
-        self.blocks / f64::from(self.tile.abreast) / self.slots()
+        self.blocks / f64::from(self.tile.abreast()) / self.slots()
     }
 
     /// Steps of a tile of `small`.

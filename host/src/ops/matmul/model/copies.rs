@@ -48,7 +48,7 @@ impl Launch<'_> {
         };
         let [aligned, ragged] = PARTED_MEGABYTE;
         let (copy, copied) = match self.tile.pace {
-            Pace::Waves | Pace::Reading(_) | Pace::Sweeping(_) | Pace::Alone(_) => {
+            Pace::Waves(_) | Pace::Reading(_) | Pace::Sweeping(_) | Pace::Alone(_) => {
                 (LAUNCH, [1e3 / MEMORY; 2])
             }
             Pace::Streaming(_) if dtype == DType::F32 => (LAUNCH, [1e3 / MEMORY; 2]),

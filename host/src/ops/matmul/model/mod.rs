@@ -129,7 +129,7 @@ impl<'a> Launch<'a> {
                 tile.shared_bytes.max(least_share(target.shared_bytes, of_each))
             }),
             most_blocks: if stays { u64::from(target.sms) * self.resident as u64 } else { u64::MAX },
-            abreast: tile.abreast,
+            abreast: tile.abreast(),
             early: if streams { self.comes_evenly() } else { microseconds < EARLY },
             beside_copies: request.dtype != DType::F32 || spread.is_some(),
             asks: microseconds < EARLY && !streams && few,
@@ -147,7 +147,7 @@ impl<'a> Launch<'a> {
             Pace::Clusters(_) => (self.waves_of_clusters(1.0) <= 1.0).then_some(1),
             Pace::Streaming(_) => (self.waves_of_clusters(1.0) <= part).then_some(1),
             Pace::Staying(_) | Pace::Alternating(_) | Pace::Reading(_) => (of_each <= part).then_some(1),
-            Pace::Waves => {
+            Pace::Waves(_) => {
                 Some(of_each.ceil().max(1.0) as u32).filter(|&of_each| of_each < self.tile.resident)
             }
             Pace::Parted(_) | Pace::Sweeping(_) | Pace::Alone(_) => None,

@@ -188,3 +188,22 @@ fn what_is_added_may_keep_a_kernel_from_serving() {
     let without = explain(&a, &b, &Matmul { transpose_b: true, ..Matmul::default() }).unwrap();
     assert_eq!(of(&[1024], 0.0).0, without);
 }
+
+/// Of no whole packs they go out number by number, as what is added comes in.
+#[test]
+fn ends_of_ragged_results_are_weighed() {
+    let layer = |shape, beside: bool| Request {
+        boxed: false,
+        in_turn: false,
+        gelu: !beside,
+        beside,
+        ..request(shape, DType::BF16)
+    };
+    let of = |shape, beside| Plan::new(&layer(shape, beside), HOPPER, None);
+    let large = [3001, 4095, 1024];
+    let (gelu, residual) = (of(large, false), of(large, true));
+    assert!(matches!(gelu.choice, Choice::Pipelined { .. }) && gelu.tile == [192, 128], "{gelu}");
+    assert!(matches!(residual.choice, Choice::Clustered { .. }) && residual.tile == [128, 128], "{residual}");
+    let small = of([300, 1001, 768], true);
+    assert!(matches!(small.choice, Choice::Clustered { .. }), "{small}");
+}

@@ -36,6 +36,7 @@ fn request([m, n, k]: [usize; 3], dtype: DType) -> Request {
         neighbours: true,
         boxed: dtype != DType::F32,
         in_turn: dtype != DType::F32 && n.is_multiple_of(8),
+        beside: false,
         gelu: false,
         simple: true,
     }
