@@ -4,12 +4,13 @@ use std::ops::RangeInclusive;
 
 use kernels_gpu::matmul as kernels;
 
+use super::choice::Choice;
 use super::pace::{
     Alone, MOST_SHORT_STEPS, NARROW, NARROW_F32, NARROW_F32_INTAKE, Pace, SHORT, SHORT_TURNS_OF_TWO, SMALL,
     SMALL_AS_IT_LIES, SMALL_BY_ELEMENTS, SMALL_BY_LINES, SMALL_BY_RUNS, SMALL_STEPS, Stream, Sweep, THIN,
     THIN_F32,
 };
-use super::plan::{Choice, Request, Side, Target};
+use super::request::{Request, Side, Target};
 use super::tiles::{Tile, of_clusters};
 use crate::dtype::DType;
 use cuda_std::kernel::Kernel;

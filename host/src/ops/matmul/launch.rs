@@ -7,6 +7,7 @@ use cuda_std::{Float, Global, GlobalMut, Half};
 use kernels_gpu::matmul::{self as kernels, Epilogue, Matrix, Product, Scales, activation, flag};
 
 use super::blocks::{blocks, divisor};
+use super::choice::{Choice, instance};
 use super::copies::{Ready, prepare};
 use super::counted::Counted;
 use super::epilogue::{Beside, epilogue};
@@ -14,8 +15,9 @@ use super::layout::{LINE, Layout};
 use super::leaving::{Leaving, beside_of, map_of_heads};
 use super::maps;
 use super::parted::{Parts, Whole};
-use super::plan::{Choice, Plan, Request, Target, instance};
+use super::plan::Plan;
 use super::problem::Problem;
+use super::request::{Request, Target};
 use super::tuned::tuned;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};

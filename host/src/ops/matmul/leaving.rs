@@ -2,8 +2,8 @@
 
 use kernels_gpu::matmul::{self as kernels, Epilogue, Matrix, activation, flag};
 
+use super::choice::{Choice, LAYOUTS};
 use super::maps;
-use super::plan::{Choice, LAYOUTS};
 use super::problem::Heads;
 use crate::error::Result;
 use crate::tensor::Tensor;

@@ -2,6 +2,7 @@
 
 mod backward;
 mod blocks;
+mod choice;
 mod copies;
 mod counted;
 mod epilogue;
@@ -15,13 +16,15 @@ mod pace;
 mod parted;
 mod plan;
 mod problem;
+mod request;
 #[cfg(test)]
 mod tests;
 mod tiles;
 mod tuned;
 
 pub use backward::{MatmulGradients, matmul_backward, matmul_backward_into, matmul_backward_shape};
-pub use plan::{Choice, Plan};
+pub use choice::Choice;
+pub use plan::Plan;
 
 pub(super) use copies::packed_rows;
 pub(super) use launch::{Behind, contiguous, run};

@@ -4,10 +4,12 @@ use kernels_gpu::matmul::activation;
 
 use super::blocks::tiles_of_launch;
 use super::broadcast;
+use super::choice::Choice;
 use super::counted::Counted;
 use super::epilogue::{Beside, epilogue};
 use super::layout::{Layout, within_limit};
-use super::plan::{Choice, Plan, Request, Target, Wanted};
+use super::plan::{Plan, Wanted};
+use super::request::{Request, Target};
 use super::tuned;
 use crate::dtype::DType;
 use crate::error::{Error, Result};

@@ -2,12 +2,13 @@
 
 use kernels_gpu::matmul as kernels;
 
+use super::choice::{Choice, LAYOUTS};
 use super::few_tiles::{narrow_tiles, short_tile, small_tiles, thin_f32_tile, thin_tile};
 use super::pace::{
     ALTERNATING, CLUSTERED, F32_RATES, HALF_RATES, LOOSE, ON_HOPPER, PARTED, PIPED, Pace, TF32_PIPED,
     TF32_RATES, TURNED,
 };
-use super::plan::{Choice, LAYOUTS, Request, Target};
+use super::request::{Request, Target};
 use crate::dtype::DType;
 use cuda_std::kernel::Kernel;
 

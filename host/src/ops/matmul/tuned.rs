@@ -2,8 +2,9 @@
 
 use super::epilogue::Beside;
 use super::launch::{Behind, phase, run_by_plan};
-use super::plan::{Plan, Request, Target, Wanted};
+use super::plan::{Plan, Wanted};
 use super::problem::Problem;
+use super::request::{Request, Target};
 use crate::autotune::{self, Place};
 use crate::device::Device;
 use crate::error::Result;

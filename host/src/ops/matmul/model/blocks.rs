@@ -4,9 +4,10 @@ use kernels_gpu::matmul::SMALL_STEP_BYTES;
 
 use super::lines::{lines, lookups};
 use super::{DEPTH, LAUNCH, Launch, MEMORY, product};
+use crate::ops::matmul::choice::Choice;
 use crate::ops::matmul::layout::LINE;
 use crate::ops::matmul::pace::{Alone, Alternate, Cluster, Pace, Part, Read, Stay, Stream, Sweep};
-use crate::ops::matmul::plan::{Choice, Request};
+use crate::ops::matmul::request::Request;
 
 /// Microseconds from the start of a block to its first product, and from its last to its end.
 const FILL: f64 = 2.5;

@@ -5,8 +5,9 @@ use kernels_gpu::matmul::PARTS;
 use super::lines::{LOOKUPS, lines};
 use super::{LAUNCH, Launch, MEMORY, product};
 use crate::dtype::DType;
+use crate::ops::matmul::choice::Choice;
 use crate::ops::matmul::pace::Pace;
-use crate::ops::matmul::plan::{Choice, Request, Side};
+use crate::ops::matmul::request::{Request, Side};
 use crate::ops::matmul::tiles::Tile;
 
 /// To take an operand apart, and for each megabyte that is read and written: of lines that begin at multiples of 16 bytes, and of others.

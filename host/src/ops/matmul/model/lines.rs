@@ -2,7 +2,7 @@
 
 use super::product;
 use crate::ops::matmul::layout::{LINE, pitch};
-use crate::ops::matmul::plan::{Request, Side};
+use crate::ops::matmul::request::{Request, Side};
 
 /// Lines that L2 looks up in a microsecond, where rows lie across them, and where all begin at one.
 pub(super) const LOOKUPS: f64 = 68e3;

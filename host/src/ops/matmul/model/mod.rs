@@ -14,8 +14,10 @@ mod blocks;
 mod copies;
 mod lines;
 
+use super::choice::Choice;
 use super::pace::Pace;
-use super::plan::{Choice, Plan, Request, Target};
+use super::plan::Plan;
+use super::request::{Request, Target};
 use super::tiles::Tile;
 use crate::cuda::shared::{blocks_that_fit, least_share};
 use crate::dtype::DType;

@@ -2,8 +2,10 @@
 
 use super::{ALONG_K, TARGET, request};
 use crate::dtype::DType;
+use crate::ops::matmul::choice::Choice;
 use crate::ops::matmul::model::H100_MEMORY;
-use crate::ops::matmul::plan::{Choice, Plan, Request, Side, Target, Wanted};
+use crate::ops::matmul::plan::{Plan, Wanted};
+use crate::ops::matmul::request::{Request, Side, Target};
 
 /// f32 goes to tensor cores where they are faster, in three products or in the one that was asked for, and stays off
 /// them where operands would be copied for few terms of many sums.

@@ -2,7 +2,9 @@
 
 use super::{ALONG_K, TARGET, plan, request};
 use crate::dtype::DType;
-use crate::ops::matmul::plan::{Choice, Plan, Request, Side, Target};
+use crate::ops::matmul::choice::Choice;
+use crate::ops::matmul::plan::Plan;
+use crate::ops::matmul::request::{Request, Side, Target};
 use cuda_std::{bf16, f16};
 use kernels_gpu::matmul::{narrow, narrow_f32, thin, thin_f32};
 

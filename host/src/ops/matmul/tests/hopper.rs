@@ -5,7 +5,9 @@ use crate::cuda::shared::blocks_that_fit;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::ops::Matmul;
-use crate::ops::matmul::plan::{Choice, LAYOUTS, Plan, Request, Side, Target, Wanted};
+use crate::ops::matmul::choice::{Choice, LAYOUTS};
+use crate::ops::matmul::plan::{Plan, Wanted};
+use crate::ops::matmul::request::{Request, Side, Target};
 use crate::ops::matmul::{candidates, explain};
 use crate::tensor::Desc;
 

@@ -10,7 +10,8 @@ mod plans;
 
 use super::layout::begins;
 use super::model::H100_MEMORY;
-use super::plan::{Plan, Request, Side, Target};
+use super::plan::Plan;
+use super::request::{Request, Side, Target};
 use crate::dtype::DType;
 use kernels_gpu::matmul::Matrix;
 

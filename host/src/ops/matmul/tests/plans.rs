@@ -2,7 +2,9 @@
 
 use super::{ALONG_K, TARGET, plan, request};
 use crate::dtype::DType;
-use crate::ops::matmul::plan::{Choice, Plan, Request, Side, Target, Wanted, instance};
+use crate::ops::matmul::choice::{Choice, instance};
+use crate::ops::matmul::plan::{Plan, Wanted};
+use crate::ops::matmul::request::{Request, Side, Target};
 use kernels_gpu::matmul::tensor_cores;
 
 #[test]
