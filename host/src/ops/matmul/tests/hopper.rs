@@ -118,6 +118,16 @@ fn operands_are_copied_where_their_lines_would_be_looked_up_for_longer() {
     }
 }
 
+#[test]
+fn sums_of_parts_are_not_held_where_there_is_no_memory_for_them() {
+    let request = request([696, 1680, 6880], DType::BF16);
+    let plan = Plan::new(&request, HOPPER, None);
+    assert!(plan.splits > 1 && !plan.is_clustered(), "{plan}");
+    let less = plan.with_less_memory(&request, HOPPER, None);
+    assert!(less.iter().any(|plan| plan.splits == 1 || plan.is_clustered()), "{less:?}");
+    assert!(less.iter().all(|less| *less != plan));
+}
+
 /// Blocks that a multiprocessor has shared memory for.
 fn room(plan: &Plan) -> u32 {
     blocks_that_fit(HOPPER.shared_bytes, plan.shared_bytes)
