@@ -22,7 +22,7 @@ pub(crate) use store::Measured;
 
 use crate::cuda;
 use crate::device::{Device, Kind};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::stream::Stream;
 use store::Store;
@@ -161,7 +161,7 @@ fn measure<P, R: Fn(&P) -> Result<()>>(
     Ok(least[0].is_finite().then_some((at, least[at])))
 }
 
-/// The least microseconds that each candidate took on a stream of a device; infinite for one that failed, if it is not the first.
+/// The least microseconds that each candidate took on a stream of a device; infinite for one that failed, if it is not the first or there is no memory for it.
 fn least_times<P>(
     device: &Device,
     stream: &Stream,
@@ -187,6 +187,8 @@ fn least_times<P>(
     for (i, plan) in candidates.iter().enumerate() {
         // Loads the kernel.
         match run(plan) {
+            // Unmeasured there may be another way.
+            Err(Error::OutOfMemory { .. } | Error::TooLarge { .. }) => graphs.push(None),
             Err(error) if i == 0 => return Err(error),
             Err(_) => graphs.push(None),
             Ok(()) => graphs.push(prepared(plan).ok()),

@@ -285,6 +285,17 @@ on_each_device! {
         Ok(())
     }
 
+    /// Both passes get the same parameters, and one of them has ways of its own.
+    fn a_way_of_the_forward_pass_serves_the_gradient(device: &Device) -> Result<()> {
+        for (i, kind) in KINDS.into_iter().enumerate() {
+            let shape = Shape::new(kind, [DType::F16, DType::BF16][i], [3, 5, 8, 32]);
+            let network = Network::random(device, Shape { layers: 2, ..shape }, 7)?;
+            let upstream = Upstream { dy: Some(&network.dy), ..Upstream::default() };
+            check(&network, &upstream, Some(Choice::Fused))?;
+        }
+        Ok(())
+    }
+
     /// More units than a block's share of columns, in pairs of blocks on Hopper, more steps than slots, and weights that do not fit on chip, of which the
     /// checker would take an hour: against a step at a time.
     fn many_units_and_steps_are_right(device: &Device) -> Result<()> {

@@ -4,8 +4,8 @@ use std::fmt;
 
 use kernels_gpu::attention_scores as kernels;
 
-use super::Request;
 use super::layout::{Layout, Starts};
+use super::{Request, factors};
 use crate::count::Count;
 use crate::cuda::shared::{blocks_that_fit, share};
 use crate::device::Device;
@@ -236,8 +236,10 @@ impl Plan {
         starts: Starts,
     ) -> Result<Vec<Plan>> {
         let target = masked_softmax::Target::of(request.product.y.device());
+        // The product has the scale, if it is not 0.
         let softmax =
-            masked_softmax::Plan::candidates(&request.softmax, Alignment::of_allocations(), target)[0];
+            masked_softmax::Problem { scale: factors(request.softmax.scale).1, ..request.softmax.clone() };
+        let softmax = masked_softmax::Plan::candidates(&softmax, Alignment::of_allocations(), target)[0];
         let steps = Plan::Steps { product: request.product.plan()?, softmax };
         let of_one = Plan::one_kernel(request, layout, starts, Target::of(request.product.y.device()));
         let mut plans: Vec<Plan> = of_one.map(Plan::WholeRows).collect();
@@ -462,5 +464,14 @@ mod tests {
         let (q, k) = (of(DType::F32, &[100, 64]), of(DType::F32, &[384, 64]));
         let plans = candidates(&q, &k, &MaskedSoftmax::default()).unwrap();
         assert_eq!(plans.iter().map(Plan::choice).collect::<Vec<_>>(), [Choice::Steps]);
+    }
+
+    /// The product has it.
+    #[test]
+    fn a_tiny_scale_is_none_of_the_softmaxs_own() {
+        let (q, k) = (of(DType::F32, &[100, 64]), of(DType::F32, &[384, 64]));
+        let plan =
+            |scale| explain(&q, &k, &MaskedSoftmax { scale, ..Default::default() }).unwrap().to_string();
+        assert_eq!(plan(1e-31), plan(1.0));
     }
 }

@@ -252,8 +252,7 @@ fn behind(
     let pre = matmul::contiguous(pre.filter(|_| !plain).unwrap_or(&dy))?;
     let uninit = |shape: &[usize]| Tensor::uninit(dy.device(), dy.dtype(), shape);
     let d = if plain { dy.clone() } else { uninit(dy.shape())? };
-    let dbias = dbias.map_or_else(|| uninit(&dy.shape()[1..]), |dbias| Ok(dbias.clone()))?;
-    with_float!(dy.dtype(), T => slopes::<T>(&dy, &pre, &d, &dbias, activation)?);
+    with_float!(dy.dtype(), T => slopes::<T>(&dy, &pre, &d, dbias, activation)?);
     Ok(d)
 }
 
@@ -261,7 +260,13 @@ fn behind(
 const GROUP: usize = 64;
 const MOST_GROUPS: usize = 512;
 
-fn slopes<T>(dy: &Tensor, pre: &Tensor, d: &Tensor, dbias: &Tensor, activation: Activation) -> Result<()>
+fn slopes<T>(
+    dy: &Tensor,
+    pre: &Tensor,
+    d: &Tensor,
+    dbias: Option<&Tensor>,
+    activation: Activation,
+) -> Result<()>
 where
     T: crate::dtype::Element + Float + kernels::behind::Instances,
 {
@@ -288,5 +293,5 @@ where
     // SAFETY: contiguous tensors of this shape, of which the groups and strips are made. Without an activation d is
     // not written.
     unsafe { device.launch(kernel, Grid::new((groups * strips) as u64)?, args)? };
-    column_sums(&partials, dbias)
+    dbias.map_or(Ok(()), |dbias| column_sums(&partials, dbias))
 }

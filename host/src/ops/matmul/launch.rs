@@ -41,11 +41,18 @@ pub fn run(problem: &Problem, a: &Tensor, b: &Tensor, behind: &Behind, y: &Tenso
         return Ok(());
     }
     let tuned = tuned(problem, a, b, behind, y)?;
-    run_by_plan(tuned.as_ref().unwrap_or(problem), a, b, behind, y)
+    run_by_plan(tuned.as_ref().unwrap_or(problem), a, b, behind, y, true)
 }
 
-/// [`run`] by the problem's kernel or the model's.
-pub fn run_by_plan(problem: &Problem, a: &Tensor, b: &Tensor, behind: &Behind, y: &Tensor) -> Result<()> {
+/// [`run`] by the problem's kernel or the model's; where there is no memory for that, by `others`, if these may serve.
+pub fn run_by_plan(
+    problem: &Problem,
+    a: &Tensor,
+    b: &Tensor,
+    behind: &Behind,
+    y: &Tensor,
+    others: bool,
+) -> Result<()> {
     let device = y.device();
     let adopt = |tensor: &Tensor, arg| tensor.adopted(device, problem.op, arg);
     let (a, b) = (adopt(a, "a")?, adopt(b, "b")?);
@@ -55,16 +62,16 @@ pub fn run_by_plan(problem: &Problem, a: &Tensor, b: &Tensor, behind: &Behind, y
     let aux = if problem.epilogue.slope { aux.as_ref().map(contiguous).transpose()? } else { aux };
     let addend = behind.addend.map(|addend| adopt(addend, "c")).transpose()?;
     if let Some(layout) = Layout::new(problem) {
-        return dispatch(problem, &layout, [&a, &b], [&bias, &addend, &aux], y);
+        return dispatch(problem, &layout, [&a, &b], [&bias, &addend, &aux], y, others);
     }
     let counted = Counted::new(problem);
     let ([a, b], addend) = (counted.operands([&a, &b])?, counted.addend(addend)?);
-    dispatch(&counted.problem, &counted.layout, [&a, &b], [&bias, &addend, &aux], y)
+    dispatch(&counted.problem, &counted.layout, [&a, &b], [&bias, &addend, &aux], y, others)
 }
 
 /// The tensor itself or, where it has gaps, a copy.
 pub fn contiguous(tensor: &Tensor) -> Result<Tensor> {
-    if tensor.is_contiguous() { Ok(tensor.clone()) } else { crate::ops::cast(tensor, tensor.dtype()) }
+    if tensor.is_contiguous() { Ok(tensor.clone()) } else { crate::ops::contiguous(tensor) }
 }
 
 type Behinds<'a> = [&'a Option<Tensor>; 3];
@@ -83,13 +90,14 @@ fn dispatch(
     operands: [&Tensor; 2],
     behind: Behinds,
     y: &Tensor,
+    others: bool,
 ) -> Result<()> {
     let beside = Beside::given(behind.map(Option::as_ref), y);
     let end = End { y, behind, epilogue: epilogue(problem, layout, beside)? };
     let request = Request::new(problem, layout, operands.map(phase), &end.epilogue);
     let target = Target::of(y.device());
     let plan = Plan::new(&request, target, problem.wanted);
-    let others = || plan.with_less_memory(&request, target, problem.wanted);
+    let others = || if others { plan.with_less_memory(&request, target, problem.wanted) } else { Vec::new() };
     first_that_fits(plan, others, |plan| match problem.factors.dtype {
         DType::F16 => halves::<half::f16>(plan, problem, layout, operands, &end),
         DType::BF16 => halves::<half::bf16>(plan, problem, layout, operands, &end),

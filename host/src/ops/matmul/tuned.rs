@@ -54,7 +54,8 @@ pub fn tuned(
         let aux = behind.aux.map(here).transpose()?;
         Ok(move |plan: &Plan| {
             let behind = Behind { bias: bias.as_ref(), addend: addend.as_ref(), aux: aux.as_ref() };
-            run_by_plan(&by(Wanted::exactly(plan)), &a, &b, &behind, &y)
+            // No other is to be measured in its place.
+            run_by_plan(&by(Wanted::exactly(plan)), &a, &b, &behind, &y, false)
         })
     };
     let best = autotune::fastest(device, &known.1, plans, name, on)?.map(|plan| Wanted::exactly(&plan));

@@ -3,7 +3,9 @@
 use super::layer::{Layer, at, product};
 use super::plan::{Choice, Plan};
 use super::walk::{Carried, Number, Operands, blocks_of, step_back};
-use super::{Kept, Kind, LayerGradients, block, clustered, dense, persistent, streamed, streamed_walk};
+use super::{
+    Kept, Kind, LayerGradients, block, carried, clustered, dense, persistent, streamed, streamed_walk,
+};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::launch::Grid;
@@ -120,12 +122,12 @@ fn typed<T: Number>(
     // The gradients of gx and gh, which are the same for an LSTM.
     let dgx = uninit(&all)?;
     let dgh = if is_lstm { dgx.clone() } else { uninit(&all)? };
-    let carried = |given: Option<&Tensor>| match given {
-        Some(given) => ops::cast(&dense(given)?, DType::F32).and_then(own),
+    let or_zeros = |given: Option<&Tensor>| match given {
+        Some(given) => carried(given),
         None => Tensor::zeros(device, DType::F32, &[batch, hidden]),
     };
-    let dh = carried(upward.dh.as_ref())?;
-    let dc = if is_lstm { Some(carried(upward.dc.as_ref())?) } else { None };
+    let dh = or_zeros(upward.dh.as_ref())?;
+    let dc = if is_lstm { Some(or_zeros(upward.dc.as_ref())?) } else { None };
     let dy = upward.dy.as_ref().map(rows_of_units).transpose()?;
     let has_bias = layer.weights.b_ih.is_some() || layer.weights.b_hh.is_some();
     let row_count = rows_of_sums(layer, plan).filter(|_| has_bias && !gx.is_empty());

@@ -221,7 +221,12 @@ fn check_inputs(op: &'static str, kind: Kind, gx: &Desc, gh: &Desc, state: &Desc
     within_limit(op, "rows of the batch", batch)?;
     within_limit(op, "gates of a row", columns)?;
     operand(op, "gh", gh, gx, gx.shape())?;
-    operand(op, if kind == Kind::Gru { "h" } else { "c" }, state, gx, &[batch, columns / gates])
+    operand(op, state_of(kind), state, gx, &[batch, columns / gates])
+}
+
+/// The name of the state that gates change.
+fn state_of(kind: Kind) -> &'static str {
+    if kind == Kind::Gru { "h" } else { "c" }
 }
 
 /// h' and, of an LSTM, c'; `of` is a GRU's h or an LSTM's c.
@@ -233,10 +238,10 @@ fn pointwise(
     of: &Tensor,
 ) -> Result<(Tensor, Option<Tensor>)> {
     check_inputs(op, kind, gx.desc(), gh.desc(), of.desc())?;
-    let device = of.device();
-    let (gx, gh) = (dense(&gx.adopted(device, op, "gx")?)?, dense(&gh.adopted(device, op, "gh")?)?);
-    let of = dense(of)?;
+    let device = gx.device();
     let is_lstm = kind == Kind::Lstm;
+    let here = |tensor: &Tensor, arg| dense(&tensor.adopted(device, op, arg)?);
+    let (gx, gh, of) = (dense(gx)?, here(gh, "gh")?, here(of, state_of(kind))?);
     let uninit = || Tensor::uninit(device, of.dtype(), of.shape());
     let (h, c) = (uninit()?, if is_lstm { Some(uninit()?) } else { None });
     // An LSTM's h' does not depend on h.
@@ -258,9 +263,9 @@ fn pointwise_backward(
     if let Some(dc) = dc {
         operand(op, "dc", dc.desc(), of.desc(), of.shape())?;
     }
-    let device = of.device();
+    let device = gx.device();
     let here = |tensor: &Tensor, arg| dense(&tensor.adopted(device, op, arg)?);
-    let (gx, gh, of, dh) = (here(gx, "gx")?, here(gh, "gh")?, dense(of)?, here(dh, "dh")?);
+    let (gx, gh, of, dh) = (dense(gx)?, here(gh, "gh")?, here(of, state_of(kind))?, here(dh, "dh")?);
     let is_lstm = kind == Kind::Lstm;
     let carried = Tensor::uninit(device, DType::F32, of.shape())?;
     let of_c = match dc {

@@ -76,9 +76,8 @@ struct Choice<T: 'static> {
 }
 
 impl<T: 'static> Choice<T> {
-    /// Blocks along the units and along the rows.
-    fn blocks(&self, of: &Operands) -> [usize; 2] {
-        let [batch, hidden] = [of.h.shape()[0], of.h.shape()[1]];
+    /// Blocks along the units and along the rows, of so many rows and units.
+    fn blocks(&self, [batch, hidden]: [usize; 2]) -> [usize; 2] {
         [hidden.div_ceil(self.units), batch.div_ceil(self.rows)]
     }
 }
@@ -92,14 +91,21 @@ fn direct<T: kernels::cell::Instances>(kind: Kind, of: &Operands) -> Choice<T> {
     };
     let kernels = kernels::cell::kernels::<T>().iter();
     let of_kind = kernels.filter(|kernel| kernel.constant("GATES") == kind.gates()).map(choice);
-    let best = of_kind.min_by_key(|choice| (choice.blocks(of)[1], choice.rows));
+    let extents = [of.h.shape()[0], of.h.shape()[1]];
+    let best = of_kind.min_by_key(|choice| (choice.blocks(extents)[1], choice.rows));
     best.expect("each number of gates has instances")
 }
 
 /// The kernel of f32 whose operands come through shared memory, where rows are whole packs and there is one whose blocks, one a multiprocessor,
-/// keep the GPU busy: of these that with the most units and rows. Of more rows than 16 only: for fewer the direct way is shorter.
+/// find room and keep the GPU busy: of these that with the most units and rows. Of more rows than 16 only: for fewer the direct way is shorter.
 fn staged(kind: Kind, of: &Operands, packs: u32) -> Option<Choice<f32>> {
-    let multiprocessors = Target::of(of.x.device()).multiprocessors;
+    let [batch, hidden] = [of.h.shape()[0], of.h.shape()[1]];
+    let serves = packs == 3 && batch > 2 * COLUMNS as usize;
+    serves.then(|| staged_on(kind, [batch, hidden], Target::of(of.x.device()))).flatten()
+}
+
+/// That of so many rows and units.
+fn staged_on(kind: Kind, extents: [usize; 2], target: Target) -> Option<Choice<f32>> {
     let choice = |kernel: &'static Kernel<kernels::cell::Args<f32>>| {
         let fragments = kernel.constant("GROUPS") * kernel.constant("FRAGMENTS");
         let (units, rows) = (kernel.constant("UNITS"), fragments * COLUMNS as usize);
@@ -107,14 +113,14 @@ fn staged(kind: Kind, of: &Operands, packs: u32) -> Option<Choice<f32>> {
         Choice { kernel, units, rows, shared_bytes }
     };
     let pays = |choice: &Choice<f32>| {
-        let [of_units, of_rows] = choice.blocks(of);
-        let blocks = of_units * of_rows;
+        let [of_units, of_rows] = choice.blocks(extents);
+        let (blocks, multiprocessors) = (of_units * of_rows, target.multiprocessors);
         if choice.units == FEW_UNITS { blocks <= multiprocessors } else { blocks * 8 >= multiprocessors * 7 }
     };
     let kernels = kernels::staged_cell::kernels::<f32>().iter();
     let of_kind = kernels.filter(|kernel| kernel.constant("GATES") == kind.gates()).map(choice);
-    let serves = packs == 3 && of.x.shape()[0] > 2 * COLUMNS as usize;
-    of_kind.filter(|choice| serves && pays(choice)).max_by_key(|choice| (choice.units, choice.rows))
+    let fits = |choice: &Choice<f32>| choice.shared_bytes <= target.shared_bytes;
+    of_kind.filter(|choice| fits(choice) && pays(choice)).max_by_key(|choice| (choice.units, choice.rows))
 }
 
 fn launch<T: Element + Float>(
@@ -146,9 +152,37 @@ fn launch<T: Element + Float>(
         write(c_next)?,
         p,
     );
-    let [of_units, of_rows] = choice.blocks(of);
+    let [of_units, of_rows] = choice.blocks([batch, hidden]);
     let grid = Grid::xyz(of_units as u64, of_rows as u64, 1)?.shared(choice.shared_bytes);
     // SAFETY: the operands are `serves`'s: contiguous tensors of these extents with rows of whole words, of the staged kernel of whole packs; the
     // grid covers units and rows.
     unsafe { of.x.device().launch(choice.kernel, grid, args) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks of the largest kernels have more shared memory than most GPUs.
+    #[test]
+    fn cells_are_staged_where_their_blocks_find_room() {
+        // Of GPUs with compute capabilities 8.6 to 12.0, 8.0 and 9.0: multiprocessors, and bytes of a block.
+        for (multiprocessors, shared_bytes) in
+            [(128, 101_376), (68, 101_376), (170, 101_376), (108, 166_912), (132, 232_448)]
+        {
+            let target = Target { multiprocessors, shared_bytes, warpgroups: false };
+            for kind in [Kind::Gru, Kind::Lstm] {
+                for extents in [[64, 1024], [32, 1024], [64, 2048], [32, 512], [128, 650], [17, 64]] {
+                    if let Some(choice) = staged_on(kind, extents, target) {
+                        assert!(choice.shared_bytes <= shared_bytes, "{extents:?} {shared_bytes}");
+                    }
+                }
+            }
+        }
+        let hopper = Target { multiprocessors: 132, shared_bytes: 232_448, warpgroups: true };
+        let of = |target| staged_on(Kind::Lstm, [64, 1024], target).map(|choice| (choice.units, choice.rows));
+        assert_eq!(of(hopper), Some((16, 32)));
+        assert_eq!(of(Target { multiprocessors: 128, shared_bytes: 101_376, ..hopper }), None);
+        assert_eq!(of(Target { multiprocessors: 512, shared_bytes: 101_376, ..hopper }), Some((8, 32)));
+    }
 }

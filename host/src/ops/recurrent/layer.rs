@@ -89,7 +89,7 @@ impl<'a> Layer<'a> {
     pub fn rows(&self) -> Result<Tensor> {
         let [steps, batch, _] = self.extents();
         let shape = [steps * batch, self.x.shape()[2]];
-        self.x.reshape(&shape).or_else(|_| ops::contiguous(self.x)?.reshape(&shape))
+        crate::ops::permute::reshaped(self.x, &shape)
     }
 
     /// x·w_ihᵀ + b_ih `[T, B, G·H]`: all steps' as one product.

@@ -39,7 +39,8 @@ pub use sequence::{
 };
 
 use super::masked_softmax::Described;
-use crate::error::Result;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
 use crate::tensor::{Desc, Tensor};
 
 /// Which recurrent layer.
@@ -158,6 +159,22 @@ impl<'a, D> Recurrent<'a, D> {
     /// 2 or 1.
     fn directions(&self) -> usize {
         if self.bidirectional { 2 } else { 1 }
+    }
+}
+
+/// An f32 copy of a state, which nobody else has.
+fn carried(state: &Tensor) -> Result<Tensor> {
+    let copy = Tensor::uninit(state.device(), DType::F32, state.shape())?;
+    super::cast_into(state, &copy)?;
+    Ok(copy)
+}
+
+/// Steps of rows that are rows of one matrix: themselves, or a contiguous copy.
+fn steps_of_rows(x: &Tensor) -> Result<Tensor> {
+    let [steps, batch, columns] = [x.shape()[0], x.shape()[1], x.shape()[2]];
+    match x.reshape(&[steps * batch, columns]) {
+        Err(Error::Strides { .. }) => super::contiguous(x),
+        is_view => is_view.map(|_| x.clone()),
     }
 }
 

@@ -229,8 +229,8 @@ impl Plan {
         match choice {
             Choice::Block => Plan::block_back(problem, target),
             Choice::Clustered => Plan::clustered_back(problem, target),
-            Choice::Fused => Plan::steps("the gradient's products are of all steps"),
-            Choice::Persistent => Plan::persistent_back(problem, target),
+            // The gradient's products are of all steps in any case.
+            Choice::Fused | Choice::Persistent => Plan::persistent_back(problem, target),
             Choice::StreamedWalk => Plan::streamed_walk_back(problem, target),
             Choice::Streamed => Plan::streamed_back(problem, target),
             Choice::Steps => Plan::steps("asked for"),

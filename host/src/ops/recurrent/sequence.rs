@@ -5,7 +5,7 @@ use super::layer::{Aside, Layer, Results};
 use super::names::inner_name;
 use super::plan::{Choice, Plan, Target};
 use super::problem::{Problem, of_place, operand};
-use super::{Kind, LayerGradients, Recurrent, RecurrentWeights};
+use super::{Kind, LayerGradients, Recurrent, RecurrentWeights, steps_of_rows};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::launch::Grid;
@@ -314,9 +314,17 @@ fn forward(op: &'static str, kind: Kind, x: &Tensor, parameters: &Recurrent) -> 
         kept: Vec::new(),
     };
     let y = if problem.batch_first { results.y.transpose(0, 1)? } else { results.y.clone() };
+    // Copied once for both directions, where it must be; one kernel reads any strides.
+    let mut first_x = Some(match plans.first() {
+        Some(plan) if plan.choice != Choice::Fused => steps_of_rows(&here.x)?,
+        _ => here.x.clone(),
+    });
     for (index, owned) in here.layers.iter().enumerate() {
         let (layer, direction) = (index / problem.directions, index % problem.directions);
-        let x = if layer == 0 { &here.x } else { &results.inner[layer - 1] };
+        if layer > 0 {
+            first_x = None;
+        }
+        let x = first_x.as_ref().unwrap_or_else(|| &results.inner[layer - 1]);
         let y = results.inner.get(layer).unwrap_or(&y);
         let own = y.narrow(2, direction * problem.hidden, problem.hidden)?;
         let initial = |of: &Option<Tensor>| of.as_ref().map(|of| state(&problem, of, index)).transpose();
@@ -414,14 +422,16 @@ fn gradients(
     let mut dy = upstream.dy.map(|dy| turned(&adopted(dy, "dy")?)).transpose()?;
     let dh0 = uninit(&problem.state)?;
     let dc0 = if kind == Kind::Lstm { Some(uninit(&problem.state)?) } else { None };
-    // What goes into other layers is 0 behind the lengths.
-    let first_x =
-        here.lengths.as_ref().map(|lengths| backward::within_lengths(op, &here.x, lengths)).transpose()?;
-    let first_x = first_x.as_ref().unwrap_or(&here.x);
     let mut layers = Vec::new();
     let mut dx = None;
     for layer in (0..problem.layers).rev() {
-        let x = if layer == 0 { first_x } else { &inner[layer - 1] };
+        // Copied once for all products of both directions, where it must be. What goes into other layers is 0 behind the lengths.
+        let first_x = match &here.lengths {
+            _ if layer > 0 => None,
+            Some(lengths) => Some(backward::within_lengths(op, &here.x, lengths)?),
+            None => Some(steps_of_rows(&here.x)?),
+        };
+        let x = first_x.as_ref().unwrap_or_else(|| &inner[layer - 1]);
         let y = inner.get(layer).unwrap_or(&y);
         let mut sum = None;
         for direction in (0..problem.directions).rev() {

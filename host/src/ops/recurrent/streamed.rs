@@ -5,7 +5,7 @@ use super::layer::{Layer, Results, at};
 use super::plan::Plan;
 use super::tiling::{Tiling, padded, parts};
 use super::walk::wide;
-use super::{Kind, dense};
+use super::{Kind, carried, dense};
 use crate::device::Device;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
@@ -229,13 +229,6 @@ pub fn run(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -> Result<
     with_float!(gx.dtype(), T => typed::<T>(layer, plan, gx, results))
 }
 
-/// An f32 copy of a state.
-fn carried(state: &Tensor) -> Result<Tensor> {
-    let copy = Tensor::uninit(state.device(), DType::F32, state.shape())?;
-    copy.copy_from(&ops::cast(state, DType::F32)?)?;
-    Ok(copy)
-}
-
 fn typed<T: Number>(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -> Result<()> {
     let extents @ [steps, batch, hidden] = layer.extents();
     let (device, dtype) = (gx.device(), gx.dtype());
@@ -287,9 +280,9 @@ fn typed<T: Number>(layer: &Layer, plan: &Plan, gx: &Tensor, results: Results) -
         // was there before it began.
         unsafe { device.launch(kernel, grid, args)? };
     }
-    results.h_n.copy_from(&ops::cast(&h, dtype)?)?;
+    ops::cast_into(&h, results.h_n)?;
     match (results.c_n, &c) {
-        (Some(c_n), Some(c)) => c_n.copy_from(&ops::cast(c, dtype)?),
+        (Some(c_n), Some(c)) => ops::cast_into(c, c_n),
         _ => Ok(()),
     }
 }
