@@ -7,7 +7,7 @@ use crate::launch::Grid;
 use crate::ops::column_sums::column_sums;
 use crate::ops::masked_softmax::Described;
 use crate::ops::matmul::{self, Behind, Epilogue, Factors, Problem};
-use crate::ops::permute::reshaped;
+use crate::ops::permute::{dense, reshaped};
 use crate::ops::pointwise::{check_output, float, same, with_float};
 use crate::tensor::{Desc, Tensor};
 use cuda_std::Float;
@@ -248,8 +248,8 @@ fn behind(
     if plain && dbias.is_none() {
         return Ok(dy.clone());
     }
-    let dy = matmul::contiguous(dy)?;
-    let pre = matmul::contiguous(pre.filter(|_| !plain).unwrap_or(&dy))?;
+    let dy = dense(dy)?;
+    let pre = dense(pre.filter(|_| !plain).unwrap_or(&dy))?;
     let uninit = |shape: &[usize]| Tensor::uninit(dy.device(), dy.dtype(), shape);
     let d = if plain { dy.clone() } else { uninit(dy.shape())? };
     with_float!(dy.dtype(), T => slopes::<T>(&dy, &pre, &d, dbias, activation)?);

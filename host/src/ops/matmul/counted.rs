@@ -1,9 +1,9 @@
 //! Batches of more dimensions than kernels count in: which tensors are copied first, so that two are left.
 
-use super::launch::contiguous;
 use super::layout::Layout;
 use super::problem::Problem;
 use crate::error::Result;
+use crate::ops::permute::dense;
 use crate::shape::{self, Dims};
 use crate::tensor::Tensor;
 
@@ -63,14 +63,14 @@ impl Counted {
                     whole = whole.narrow(dim as isize, 0, 1)?;
                 }
             }
-            contiguous(&whole)
+            dense(&whole)
         };
         Ok([of(0)?, of(1)?])
     }
 
     /// What is added, copied where it has to be.
     pub fn addend(&self, addend: Option<Tensor>) -> Result<Option<Tensor>> {
-        let copied = |tensor: Tensor| contiguous(&tensor.expand(self.problem.y.shape())?);
+        let copied = |tensor: Tensor| dense(&tensor.expand(self.problem.y.shape())?);
         if self.addend { addend.map(copied).transpose() } else { Ok(addend) }
     }
 }

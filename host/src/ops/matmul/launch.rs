@@ -22,6 +22,7 @@ use super::tuned::tuned;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::launch::Grid;
+use crate::ops::permute::dense;
 use crate::ops::views::read;
 use crate::tensor::Tensor;
 
@@ -56,10 +57,10 @@ pub fn run_by_plan(
     let device = y.device();
     let adopt = |tensor: &Tensor, arg| tensor.adopted(device, problem.op, arg);
     let (a, b) = (adopt(a, "a")?, adopt(b, "b")?);
-    let bias = behind.bias.map(|bias| contiguous(&adopt(bias, "bias")?)).transpose()?;
+    let bias = behind.bias.map(|bias| dense(&adopt(bias, "bias")?)).transpose()?;
     // Read as the result is written, and where it is kept it is a result.
     let aux = behind.aux.map(|aux| adopt(aux, "aux")).transpose()?;
-    let aux = if problem.epilogue.slope { aux.as_ref().map(contiguous).transpose()? } else { aux };
+    let aux = if problem.epilogue.slope { aux.as_ref().map(dense).transpose()? } else { aux };
     let addend = behind.addend.map(|addend| adopt(addend, "c")).transpose()?;
     if let Some(layout) = Layout::new(problem) {
         return dispatch(problem, &layout, [&a, &b], [&bias, &addend, &aux], y, others);
@@ -67,11 +68,6 @@ pub fn run_by_plan(
     let counted = Counted::new(problem);
     let ([a, b], addend) = (counted.operands([&a, &b])?, counted.addend(addend)?);
     dispatch(&counted.problem, &counted.layout, [&a, &b], [&bias, &addend, &aux], y, others)
-}
-
-/// The tensor itself or, where it has gaps, a copy.
-pub fn contiguous(tensor: &Tensor) -> Result<Tensor> {
-    if tensor.is_contiguous() { Ok(tensor.clone()) } else { crate::ops::contiguous(tensor) }
 }
 
 type Behinds<'a> = [&'a Option<Tensor>; 3];

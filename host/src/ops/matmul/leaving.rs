@@ -67,18 +67,22 @@ fn boxes(choice: Choice, epilogue: &Epilogue) -> Option<[u32; 2]> {
     (serves && whole && flags & flag::PACKED != 0).then_some(boxed)
 }
 
-/// Whether threads can store the result: by heads, in whole packs, or of rows that begin anywhere.
-fn leaves_by_threads(choice: Choice, epilogue: &Epilogue) -> bool {
-    let Epilogue { flags, activation: applied, heads, .. } = *epilogue;
-    let serves = match choice {
+/// Whether threads of a kernel can store results of rows that begin anywhere from shared memory.
+pub(super) fn scatters(choice: Choice) -> bool {
+    match choice {
         Choice::Pipelined { shape } => {
             let kernel = &kernels::pipelined::kernels::<half::bf16>()[shape * LAYOUTS];
             kernel.constant("SUMS") <= kernels::MOST_SCATTERED
         }
         Choice::Turned { .. } => true,
-        Choice::Alternating { .. } => heads.are_split(),
         _ => false,
-    };
+    }
+}
+
+/// Whether threads can store the result: by heads, in whole packs, or of rows that begin anywhere.
+fn leaves_by_threads(choice: Choice, epilogue: &Epilogue) -> bool {
+    let Epilogue { flags, activation: applied, heads, .. } = *epilogue;
+    let serves = scatters(choice) || matches!(choice, Choice::Alternating { .. }) && heads.are_split();
     let beside = flags & (flag::ADDEND | flag::SLOPE | flag::KEEP);
     let in_packs = flags & flag::PACKED != 0 && heads.width.value().is_multiple_of(8);
     serves

@@ -27,7 +27,7 @@ pub use choice::Choice;
 pub use plan::Plan;
 
 pub(super) use copies::packed_rows;
-pub(super) use launch::{Behind, contiguous, run};
+pub(super) use launch::{Behind, run};
 pub(super) use layout::{lines, within_limit};
 pub(super) use maps::{mappable, operand as map_of_operand, result as map_of_result};
 pub(super) use problem::{Epilogue, Factors, Heads, Problem};

@@ -29,15 +29,6 @@ impl Tile {
         Tile { choice, rows, cols, shared_bytes, resident, pace }
     }
 
-    /// Whether threads can store its results from shared memory, where rows of these are no whole packs.
-    pub fn scatters(&self) -> bool {
-        match self.choice {
-            Choice::Pipelined { .. } => self.cols as usize / 2 <= kernels::MOST_SCATTERED,
-            Choice::Turned { .. } => true,
-            _ => false,
-        }
-    }
-
     /// Tiles that a block takes at a time.
     pub fn abreast(&self) -> u32 {
         match self.choice {

@@ -95,6 +95,11 @@ pub fn permute_cast_into(x: &Tensor, dims: &[isize], y: &Tensor) -> Result<()> {
     into(CAST, x, dims, y, y.dtype())
 }
 
+/// Itself, or a contiguous copy.
+pub(super) fn dense(x: &Tensor) -> Result<Tensor> {
+    if x.is_contiguous() { Ok(x.clone()) } else { contiguous(x) }
+}
+
 /// The elements, in order, under another shape of as many: a view, or of a copy.
 pub(super) fn reshaped(x: &Tensor, shape: &[usize]) -> Result<Tensor> {
     match x.reshape(shape) {

@@ -183,7 +183,7 @@ fn typed<T: Number>(
     let db_ih = layer.weights.b_ih.map(|_| of_bias(0, &dgx)).transpose()?;
     let db_hh = match (&layer.weights.b_hh, &db_ih) {
         (None, _) => None,
-        (Some(_), Some(same)) if is_lstm => Some(own(same.clone())?),
+        (Some(_), Some(same)) if is_lstm => Some(ops::contiguous(same)?),
         _ => Some(of_bias(usize::from(!is_lstm), &dgh)?),
     };
     let dw_ih = weight(&dgx, &layer.rows()?)?;
@@ -232,14 +232,7 @@ fn step_by_step<T: Number>(layer: &Layer, walked: &Walked) -> Result<()> {
     walked.dh.copy_from(&ops::add(walked.dh, &through)?)
 }
 
-/// A tensor that nobody else has: what a cast to the same type gives may be its argument.
-fn own(tensor: Tensor) -> Result<Tensor> {
-    let copy = Tensor::uninit(tensor.device(), tensor.dtype(), tensor.shape())?;
-    copy.copy_from(&tensor)?;
-    Ok(copy)
-}
-
-/// The same with units that are neighbours in memory.
+/// dy with units that are neighbours in memory.
 fn rows_of_units(dy: &Tensor) -> Result<Tensor> {
     let together = dy.strides()[2] == 1 || dy.shape()[2] == 1;
     if together { Ok(dy.clone()) } else { dense(dy) }

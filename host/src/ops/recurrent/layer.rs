@@ -5,6 +5,7 @@ use super::walk::{Number, Operands, step};
 use super::{Kind, RecurrentWeights, backward, block, clustered, dense, fused_input, persistent, streamed};
 use crate::error::{Error, Result};
 use crate::ops::matmul::{self, Matmul};
+use crate::ops::permute::reshaped;
 use crate::ops::pointwise::with_float;
 use crate::ops::{self, Linear};
 use crate::tensor::Tensor;
@@ -89,7 +90,7 @@ impl<'a> Layer<'a> {
     pub fn rows(&self) -> Result<Tensor> {
         let [steps, batch, _] = self.extents();
         let shape = [steps * batch, self.x.shape()[2]];
-        crate::ops::permute::reshaped(self.x, &shape)
+        reshaped(self.x, &shape)
     }
 
     /// x·w_ihᵀ + b_ih `[T, B, G·H]`: all steps' as one product.

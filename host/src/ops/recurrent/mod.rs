@@ -39,8 +39,9 @@ pub use sequence::{
 };
 
 use super::masked_softmax::Described;
+use super::permute::{dense, reshaped};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::tensor::{Desc, Tensor};
 
 /// Which recurrent layer.
@@ -171,14 +172,5 @@ fn carried(state: &Tensor) -> Result<Tensor> {
 
 /// Steps of rows that are rows of one matrix: themselves, or a contiguous copy.
 fn steps_of_rows(x: &Tensor) -> Result<Tensor> {
-    let [steps, batch, columns] = [x.shape()[0], x.shape()[1], x.shape()[2]];
-    match x.reshape(&[steps * batch, columns]) {
-        Err(Error::Strides { .. }) => super::contiguous(x),
-        is_view => is_view.map(|_| x.clone()),
-    }
-}
-
-/// Itself, or a contiguous copy.
-fn dense(tensor: &Tensor) -> Result<Tensor> {
-    if tensor.is_contiguous() { Ok(tensor.clone()) } else { super::contiguous(tensor) }
+    reshaped(x, &[x.shape()[0] * x.shape()[1], x.shape()[2]])?.reshape(x.shape())
 }

@@ -6,6 +6,7 @@ use super::lines::{lines, lookups};
 use super::{DEPTH, LAUNCH, Launch, MEMORY, product};
 use crate::ops::matmul::choice::Choice;
 use crate::ops::matmul::layout::LINE;
+use crate::ops::matmul::leaving::scatters;
 use crate::ops::matmul::pace::{Alone, Alternate, Cluster, Pace, Part, Read, Stay, Stream, Sweep};
 use crate::ops::matmul::request::Request;
 
@@ -187,7 +188,7 @@ impl Launch<'_> {
                 let end = match self.has_whole_packs() {
                     _ if self.splits > 1 => partial,
                     true => end + applied,
-                    false if self.tile.scatters() && self.request.boxed => {
+                    false if scatters(self.tile.choice) && self.request.boxed => {
                         end + BY_THREADS * self.sums_of_tile()
                     }
                     false => ragged + reads * READ_BESIDE * f64::from(self.tile.cols),
